@@ -1,0 +1,1 @@
+"""Rewriting kernels under the verifier, and running them."""

@@ -1,0 +1,1 @@
+"""The verifier and the performance model of Tilewright kernels."""

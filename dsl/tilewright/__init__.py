@@ -1,0 +1,1 @@
+"""The Tilewright language: kernels on tiles, their layouts, and their lowering."""
