@@ -1,0 +1,1 @@
+"""Tile IR: scalar expressions (`expr`), types (`types`), statements and kernels (`nodes`)."""

@@ -1,0 +1,237 @@
+"""Scalar integer expressions: sizes, program numbers, loop variables and arithmetic over them.
+
+Expressions are immutable, compared by value and built through the functions `add`, `mul`, … which fold constants, so an
+expression without symbols is always an `Int`. Division and remainder round towards minus infinity, as in Python.
+Comparisons and logic give 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Op = Literal["+", "-", "*", "//", "%", "min", "max", "cdiv", "^", "<", "<=", "==", "!=", "and", "or"]
+
+
+class EvaluationError(Exception):
+    """An expression has no value: a name is not bound, or a divisor is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """An integer constant."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A problem size declared with `tw.sizes`, a run-time integer of at least 1 unless assumptions say otherwise."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A scalar variable of the kernel: a loop variable, or a name assigned in the body."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A binary operation."""
+
+    op: Op
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Logical negation: 1 when `arg` is 0, else 0."""
+
+    arg: Expr
+
+
+Expr = Int | Size | Var | Bin | Not
+
+
+def _divide(a: int, b: int) -> int:
+    if b == 0:
+        raise EvaluationError("division by zero")
+    return a // b
+
+
+def _remainder(a: int, b: int) -> int:
+    if b == 0:
+        raise EvaluationError("remainder by zero")
+    return a % b
+
+
+OPERATIONS: dict[Op, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": _divide,
+    "%": _remainder,
+    "min": min,
+    "max": max,
+    "cdiv": lambda a, b: -_divide(-a, b),
+    "^": lambda a, b: a ^ b,
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "and": lambda a, b: int(bool(a) and bool(b)),
+    "or": lambda a, b: int(bool(a) or bool(b)),
+}
+
+
+def binary(op: Op, lhs: Expr, rhs: Expr) -> Expr:
+    """`lhs op rhs` with constants folded and neutral elements dropped.
+
+    Raises EvaluationError for a constant division by zero.
+    """
+    if isinstance(lhs, Int) and isinstance(rhs, Int):
+        return Int(OPERATIONS[op](lhs.value, rhs.value))
+    if isinstance(rhs, Int):
+        if rhs.value == 0 and op in ("//", "%", "cdiv"):
+            raise EvaluationError("division by zero")
+        if rhs.value == 0 and op in ("+", "-", "^"):
+            return lhs
+        if rhs.value == 1 and op in ("*", "//", "cdiv"):
+            return lhs
+        if rhs.value == 1 and op == "%":
+            return Int(0)
+        if rhs.value == 0 and op == "*":
+            return rhs
+    if isinstance(lhs, Int):
+        if lhs.value == 0 and op == "+":
+            return rhs
+        if lhs.value == 1 and op == "*":
+            return rhs
+        if lhs.value == 0 and op == "*":
+            return lhs
+    return Bin(op, lhs, rhs)
+
+
+def add(lhs: Expr, rhs: Expr) -> Expr:
+    """Sum."""
+    return binary("+", lhs, rhs)
+
+
+def sub(lhs: Expr, rhs: Expr) -> Expr:
+    """Difference."""
+    return binary("-", lhs, rhs)
+
+
+def mul(lhs: Expr, rhs: Expr) -> Expr:
+    """Product."""
+    return binary("*", lhs, rhs)
+
+
+def floordiv(lhs: Expr, rhs: Expr) -> Expr:
+    """Quotient rounded down."""
+    return binary("//", lhs, rhs)
+
+
+def mod(lhs: Expr, rhs: Expr) -> Expr:
+    """Remainder with the sign of the divisor."""
+    return binary("%", lhs, rhs)
+
+
+def cdiv(lhs: Expr, rhs: Expr) -> Expr:
+    """Quotient rounded up."""
+    return binary("cdiv", lhs, rhs)
+
+
+def less(lhs: Expr, rhs: Expr) -> Expr:
+    """1 when lhs < rhs."""
+    return binary("<", lhs, rhs)
+
+
+def negate(arg: Expr) -> Expr:
+    """Logical not."""
+    return Int(int(not arg.value)) if isinstance(arg, Int) else arg.arg if isinstance(arg, Not) else Not(arg)
+
+
+def evaluate(expr: Expr, env: Mapping[str, int]) -> int:
+    """The value of `expr` with sizes and variables taken from `env` by name.
+
+    Raises EvaluationError for a name that `env` lacks and for division by zero.
+    """
+    match expr:
+        case Int(value):
+            return value
+        case Size(name) | Var(name):
+            if name not in env:
+                raise EvaluationError(f"'{name}' has no value")
+            return env[name]
+        case Not(arg):
+            return int(not evaluate(arg, env))
+        case Bin(op, lhs, rhs):
+            return OPERATIONS[op](evaluate(lhs, env), evaluate(rhs, env))
+
+
+def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
+    """`expr` with names replaced by the expressions in `env`; folds again."""
+    match expr:
+        case Int():
+            return expr
+        case Size(name) | Var(name):
+            return env.get(name, expr)
+        case Not(arg):
+            return negate(substitute(arg, env))
+        case Bin(op, lhs, rhs):
+            return binary(op, substitute(lhs, env), substitute(rhs, env))
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every sub-expression, the expression itself first."""
+    yield expr
+    match expr:
+        case Bin(_, lhs, rhs):
+            yield from walk(lhs)
+            yield from walk(rhs)
+        case Not(arg):
+            yield from walk(arg)
+        case _:
+            pass
+
+
+def names(expr: Expr) -> frozenset[str]:
+    """Names of the sizes and variables in `expr`."""
+    return frozenset(e.name for e in walk(expr) if isinstance(e, Size | Var))
+
+
+# Binding strength, as in Python; calls bind strongest.
+_STRENGTH: dict[str, int] = {
+    "or": 1, "and": 2, "<": 4, "<=": 4, "==": 4, "!=": 4, "^": 6, "+": 8, "-": 8, "*": 9, "//": 9, "%": 9,
+}  # fmt: skip
+
+
+def show(expr: Expr, prefix: str = "tw.") -> str:
+    """The expression as DSL source text; `prefix` stands before `cdiv`. Reading it back gives an equal expression."""
+
+    def go(e: Expr, least: int) -> str:
+        match e:
+            case Int(value):
+                return str(value) if value >= 0 or least < 9 else f"({value})"
+            case Size(name) | Var(name):
+                return name
+            case Not(arg):
+                text = f"not {go(arg, 4)}"
+                return f"({text})" if least > 3 else text
+            case Bin(op, lhs, rhs):
+                if op in ("min", "max"):
+                    return f"{op}({go(lhs, 0)}, {go(rhs, 0)})"
+                if op == "cdiv":
+                    return f"{prefix}cdiv({go(lhs, 0)}, {go(rhs, 0)})"
+                mine = _STRENGTH[op]
+                # Comparisons chain in Python, so a comparison inside a comparison always needs brackets.
+                text = f"{go(lhs, mine + (mine == 4))} {op} {go(rhs, mine + 1)}"
+                return f"({text})" if mine < least else text
+
+    return go(expr, 0)

@@ -1,0 +1,87 @@
+"""Types of the names in a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilewright.dtypes import DType
+from tilewright.ir.expr import Expr
+
+if TYPE_CHECKING:
+    from tilewright.layout import DistributedLayout, SharedLayout
+
+
+@dataclass(frozen=True, slots=True)
+class TileType:
+    """A tile in registers: `shape` in elements, all extents powers of two.
+
+    `layout` says which register of which lane of which warp owns an element; None until layouts are inferred. `why`
+    says in words where the layout comes from.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: DistributedLayout | None = None
+    why: str = ""
+
+    def with_layout(self, layout: DistributedLayout, why: str) -> TileType:
+        """The same tile with a layout and its reason."""
+        return replace(self, layout=layout, why=why)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedType:
+    """A ring of `stages` tiles in shared memory. `ring` is False for a single tile, which is used without an index."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    stages: int
+    ring: bool
+    layout: SharedLayout
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage."""
+        size = self.dtype.bytes
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, ((self.stages,) if self.ring else ()) + self.shape))
+        return f"shared {self.dtype}[{shape}]"
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierType:
+    """`slots` mbarriers, each of whose phases ends after `arrivals` arrivals and all announced bytes."""
+
+    slots: int
+    arrivals: int
+
+    def __str__(self) -> str:
+        return f"barrier[{self.slots}], {self.arrivals} arrival{'s' if self.arrivals != 1 else ''} a phase"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """A 32-bit integer scalar, equal in all threads of the program."""
+
+    def __str__(self) -> str:
+        return "i32 scalar"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalType:
+    """A tensor in global memory. Extents and strides are in elements; the default strides are row-major."""
+
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+Type = TileType | SharedType | BarrierType | ScalarType
