@@ -101,3 +101,14 @@ def test_scripts_are_executable() -> None:
     scripts = [path for path in tracked() if path.endswith(".sh") or path == ".ci/run"]
     assert ".ci/run" in scripts
     assert not [path for path in scripts if not (ROOT / path).stat().st_mode & 0o100]
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    dead: list[str] = []
+    for path in tracked():
+        if not path.endswith(".md") or path.startswith("tests/specs/"):
+            continue
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", (ROOT / path).read_text(encoding="utf-8")):
+            if "://" not in target and not (ROOT / path).parent.joinpath(target).exists():
+                dead.append(f"{path}: {target}")
+    assert not dead, "\n".join(dead)

@@ -1,0 +1,23 @@
+"""What all tests share: those marked `gpu` are skipped where there is no CUDA device."""
+
+import importlib.util
+
+import pytest
+
+
+def _missing_for_gpu_tests() -> str | None:
+    """Return what keeps the GPU tests from running, or None."""
+    absent = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"needs {' and '.join(absent)}: pip install 'tilewright[gpu]'"
+    import torch
+
+    return None if torch.cuda.is_available() else "needs a CUDA device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _missing_for_gpu_tests() if gpu else None
+    if reason is not None:
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason=reason))
