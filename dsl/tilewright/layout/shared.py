@@ -1,0 +1,223 @@
+"""Named families of shared-memory layouts: at which offset (in elements) an element of the tile lies.
+
+`linear(shape)` gives the map (dim0, dim1, …) -> `offset`; `gluon()` the constructor as Gluon source; `str()` a
+short text. Swizzles follow the PTX ISA (tensor map swizzle modes, wgmma matrix descriptors) and are tested against Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, TypeAlias
+
+from . import f2
+from .errors import LayoutError
+from .index_map import OFFSET, Axis, IndexMap, IntTree
+from .linear import from_columns
+
+
+class Shared(Protocol):
+    """What every shared-memory family offers."""
+
+    def linear(self, shape: Sequence[int]) -> IndexMap:
+        """(dim0, dim1, …) -> offset in elements for a tile of `shape`."""
+        ...
+
+    def gluon(self) -> str:
+        """Gluon constructor, as source text that uses the name `gl`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Swizzled:
+    """The layout of TMA and wgmma: rows of `bytes` bytes, their 16-byte vectors xor-ed with the row number.
+
+    `bytes` is 128, 64 or 32, or 0 for no swizzle (then a row is 16 bytes, a core matrix 8 rows).
+    `transposed` makes the first dimension the contiguous one. `rank` is that of the tile.
+    """
+
+    bytes: int
+    element_bits: int
+    rank: int = 2
+    transposed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bytes not in (0, 32, 64, 128):
+            raise LayoutError(f"swizzle of {self.bytes} bytes: 128, 64, 32 or 0 exist")
+        if self.element_bits not in (8, 16, 32, 64):
+            raise LayoutError(f"elements of {self.element_bits} bits cannot be swizzled: 8, 16, 32 or 64")
+
+    def linear(self, shape: Sequence[int]) -> IndexMap:
+        """(dim0, …) -> offset. The tile is cut into panels one swizzle row wide, panel after panel."""
+        _check_shape(shape)
+        if len(shape) != self.rank:
+            raise LayoutError(f"the layout has rank {self.rank}, the tile {list(shape)} rank {len(shape)}")
+        # The contiguous dimension last; all others are flattened to rows.
+        dims = (*range(1, self.rank), 0) if self.transposed else tuple(range(self.rank))
+        rows = prod(shape[dim] for dim in dims[:-1])
+        width = shape[dims[-1]]
+        vector = 128 // self.element_bits
+        row = max(self.bytes, 16) * 8 // self.element_bits
+        if width < row:
+            raise LayoutError(
+                f"a row of the tile has {width * self.element_bits // 8} bytes, less than the {row * self.element_bits // 8} "
+                f"that a swizzle of {self.bytes} bytes needs; use default_swizzle"
+            )
+        if rows < 8:
+            raise LayoutError(f"the tile has {rows} rows; the swizzle pattern of TMA and wgmma takes 8")
+        # 128 / bytes consecutive rows share one 128-byte line, and with it one xor value.
+        per_phase = 128 // self.bytes if self.bytes else 1
+        phases = 8 // per_phase if self.bytes else 1
+        columns: dict[str, list[int]] = {}
+        bit_of_row = 0
+        for dim in reversed(dims[:-1]):
+            columns[f"dim{dim}"] = []
+            for _ in range(f2.log2_exact(shape[dim])):
+                number = 1 << bit_of_row
+                phase = number // per_phase % phases
+                columns[f"dim{dim}"].append(number * row ^ phase * vector)
+                bit_of_row += 1
+        inner = [1 << bit for bit in range(f2.log2_exact(width))]
+        columns[f"dim{dims[-1]}"] = [value if value < row else value // row * rows * row for value in inner]
+        ordered = {f"dim{dim}": columns[f"dim{dim}"] for dim in range(self.rank)}
+        return from_columns(ordered, OFFSET)
+
+    def gluon(self) -> str:
+        """Gluon constructor."""
+        transposed = ", transposed=True" if self.transposed else ""
+        return (
+            f"gl.NVMMASharedLayout(swizzle_byte_width={self.bytes}, element_bitwidth={self.element_bits}, "
+            f"rank={self.rank}{transposed})"
+        )
+
+    def __str__(self) -> str:
+        text = f"{self.bytes}-byte swizzle" if self.bytes else "no swizzle"
+        return f"{text}, {self.element_bits}-bit elements{', transposed' if self.transposed else ''}"
+
+
+@dataclass(frozen=True)
+class SwizzledShared:
+    """Rows one after the other, vectors of `vec` elements xor-ed with (row / per_phase) mod max_phase.
+
+    The layout for cp.async and ldmatrix. `order[0]` is the contiguous dimension.
+    """
+
+    vec: int
+    per_phase: int
+    max_phase: int
+    order: tuple[int, ...] = (1, 0)
+
+    def __post_init__(self) -> None:
+        for name in ("vec", "per_phase", "max_phase"):
+            if not f2.is_power_of_two(getattr(self, name)):
+                raise LayoutError(f"{name} = {getattr(self, name)} is not a power of two")
+        if sorted(self.order) != list(range(len(self.order))):
+            raise LayoutError(
+                f"order {list(self.order)} is not a permutation of the {len(self.order)} dimensions"
+            )
+
+    def linear(self, shape: Sequence[int]) -> IndexMap:
+        """(dim0, …) -> offset."""
+        _check_shape(shape)
+        if len(shape) != len(self.order):
+            raise LayoutError(
+                f"the layout has rank {len(self.order)}, the tile {list(shape)} rank {len(shape)}"
+            )
+        width = shape[self.order[0]]
+        columns: dict[int, list[int]] = {}
+        scale = 1
+        for position, dim in enumerate(self.order):
+            columns[dim] = []
+            for bit in range(f2.log2_exact(shape[dim])):
+                value = scale << bit
+                if position == 1:
+                    value ^= self.vec * ((1 << bit) // self.per_phase % self.max_phase) % width
+                columns[dim].append(value)
+            scale *= shape[dim]
+        return from_columns({f"dim{dim}": columns[dim] for dim in range(len(shape))}, OFFSET)
+
+    def gluon(self) -> str:
+        """Gluon constructor."""
+        order = ", ".join(map(str, self.order))
+        return (
+            f"gl.SwizzledSharedLayout(vec={self.vec}, per_phase={self.per_phase}, "
+            f"max_phase={self.max_phase}, order=[{order}])"
+        )
+
+    def __str__(self) -> str:
+        return f"swizzled (vec {self.vec}, per phase {self.per_phase}, max phase {self.max_phase})"
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A tile in order, with `padding` elements inserted after every `interval` elements. `order[0]` is contiguous."""
+
+    interval: int
+    padding: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...] = (1, 0)
+
+    def __post_init__(self) -> None:
+        _check_shape(self.shape)
+        for name in ("interval", "padding"):
+            if not f2.is_power_of_two(getattr(self, name)):
+                raise LayoutError(f"{name} = {getattr(self, name)} is not a power of two")
+        if sorted(self.order) != list(range(len(self.shape))):
+            raise LayoutError(
+                f"order {list(self.order)} is not a permutation of the {len(self.shape)} dimensions"
+            )
+
+    def linear(self, shape: Sequence[int]) -> IndexMap:
+        """(dim0, …) -> offset; affine, not linear over F2."""
+        if tuple(shape) != self.shape:
+            raise LayoutError(f"the layout is for a tile of {list(self.shape)}, not {list(shape)}")
+        axes: dict[int, Axis] = {}
+        scale = 1
+        for dim in self.order:
+            sizes: list[IntTree] = []
+            strides: list[IntTree] = []
+            # One digit below the interval, one above it: padding only follows the upper one.
+            below = min(shape[dim], max(1, self.interval // scale))
+            for size, start in ((below, scale), (shape[dim] // below, scale * below)):
+                if size > 1:
+                    sizes.append(size)
+                    strides.append(start + start // self.interval * self.padding)
+            if len(sizes) == 2:
+                axes[dim] = Axis(f"dim{dim}", tuple(sizes), tuple(strides))
+            else:
+                axes[dim] = Axis(f"dim{dim}", sizes[0] if sizes else 1, strides[0] if strides else 0)
+            scale *= shape[dim]
+        return IndexMap(tuple(axes[dim] for dim in range(len(shape))), OFFSET)
+
+    def gluon(self) -> str:
+        """Gluon constructor."""
+        return (
+            f"gl.PaddedSharedLayout.with_identity_for([[{self.interval}, {self.padding}]], "
+            f"{list(self.shape)}, {list(self.order)})"
+        )
+
+    def __str__(self) -> str:
+        return f"padded by {self.padding} every {self.interval} elements"
+
+
+SharedLayout: TypeAlias = Swizzled | SwizzledShared | Padded
+
+
+def default_swizzle(shape: Sequence[int], element_bits: int, *, transposed: bool = False) -> Swizzled:
+    """The widest TMA swizzle that the contiguous dimension fills, as Gluon's `NVMMASharedLayout.get_default_for`.
+
+    No swizzle below 32 bytes, for fewer than 8 rows, or for rank 1.
+    """
+    ordered = (*shape[1:], shape[0]) if transposed else tuple(shape)
+    row_bytes = ordered[-1] * element_bits // 8
+    width = next((size for size in (128, 64, 32) if row_bytes % size == 0), 0)
+    if len(shape) < 2 or prod(ordered[:-1]) < 8:
+        width = 0
+    return Swizzled(width, element_bits, len(shape), transposed)
+
+
+def _check_shape(shape: Sequence[int]) -> None:
+    for size in shape:
+        if not f2.is_power_of_two(size):
+            raise LayoutError(f"tile shape {list(shape)}: {size} is not a power of two")
