@@ -37,7 +37,7 @@ demo: $(VENV)/.base ## Prove a GEMM, and show the counterexample of a faulty one
 	echo "$(DEMO_PROVED) is proved; $(DEMO_FAULTY) is refuted, as it should be."
 
 .PHONY: editor
-editor: $(VENV)/.base ## Open the examples in VS Code in a browser, with the extension installed
+editor: $(VENV)/.base $(CLIENT)/node_modules/.package-lock.json ## Open the examples in VS Code in a browser, with the extension installed
 	tests/e2e/open_editor.sh
 
 ##@ Develop
