@@ -1,0 +1,68 @@
+/** Entry point: wires the language server, its status and the kernel commands into the editor. */
+import * as vscode from "vscode";
+import { registerKernelCommands } from "./commands";
+import { onDidChangeInterpreter } from "./interpreters";
+import { Proposals } from "./proposals";
+import { Server } from "./server";
+import { StatusBar } from "./status";
+
+/** Decides only when to start the server; what is a kernel is the server's business. */
+const importsTilewright = /^\s*(?:import|from)\s+tilewright\b/m;
+
+let server: Server | undefined;
+
+export function activate(context: vscode.ExtensionContext): void {
+  const output = vscode.window.createOutputChannel("Tilewright", { log: true });
+  const trace = vscode.window.createOutputChannel("Tilewright Trace", { log: true });
+  const status = new StatusBar("tilewright.showOutput");
+  const proposals = new Proposals(output);
+  const running = new Server(output, trace, status);
+  server = running;
+
+  const restart = (): void => {
+    if (running.started) {
+      void running.restart();
+    }
+  };
+
+  const startFor = (document: vscode.TextDocument): void => {
+    if (!running.started && document.languageId === "python" && importsTilewright.test(document.getText())) {
+      void running.start();
+      void onDidChangeInterpreter(restart).then((listener) => context.subscriptions.push(listener));
+    }
+  };
+
+  context.subscriptions.push(
+    output,
+    trace,
+    status,
+    proposals,
+    registerKernelCommands(running, proposals, output),
+    vscode.commands.registerCommand("tilewright.restartServer", () => running.restart()),
+    vscode.commands.registerCommand("tilewright.showOutput", () => {
+      output.show();
+    }),
+    vscode.commands.registerCommand("tilewright.openSettings", () =>
+      vscode.commands.executeCommand("workbench.action.openSettings", "@ext:tilewright.tilewright"),
+    ),
+    vscode.commands.registerCommand("tilewright.applyProposal", () => proposals.apply()),
+    vscode.commands.registerCommand("tilewright.discardProposal", () => proposals.discard()),
+    vscode.workspace.onDidOpenTextDocument(startFor),
+    vscode.workspace.onDidChangeTextDocument(({ document }) => {
+      startFor(document);
+    }),
+    vscode.workspace.onDidGrantWorkspaceTrust(restart),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration("tilewright.server.command")) {
+        restart();
+      } else if (event.affectsConfiguration("tilewright")) {
+        void running.sendSettings();
+      }
+    }),
+  );
+  vscode.workspace.textDocuments.forEach(startFor);
+}
+
+export async function deactivate(): Promise<void> {
+  await server?.stop();
+}
