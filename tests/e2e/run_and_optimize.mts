@@ -1,0 +1,38 @@
+/** On a machine without a GPU: Run answers from the interpreter and says so; Optimize ends in a diff to apply. */
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import { environment, eventually, inWindow } from "./support.mts";
+
+const file = path.join(environment("TILEWRIGHT_E2E_WORKSPACE"), environment("TILEWRIGHT_E2E_FILE"));
+const kernel = environment("TILEWRIGHT_E2E_KERNEL");
+
+await inWindow(async (window) => {
+  const before = fs.readFileSync(file, "utf8");
+  await window.lens("proved").waitFor();
+  await window.step("lens says proved");
+
+  await window.lens(/^Run$/).click();
+  const result = window.notification(new RegExp(`${kernel}: correct .*interpreter`));
+  await result.waitFor();
+  console.log(`         run: ${(await result.innerText()).replace(/\s+/g, " ")}`);
+  await window.step("run is correct on the interpreter");
+
+  await window.lens(/^Optimize$/).click();
+  await window.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
+  const tab = window.page.locator(".tab", { hasText: `${kernel}: optimized (proved` });
+  await tab.waitFor();
+  const title = (await tab.innerText()).replace(/\s+/g, " ").trim();
+  console.log(`         diff: ${title}`);
+  assert.match(title, /optimized \(proved, [\d.]+ (µs|ms|s) (measured|predicted)\)/);
+  await window.page.locator(".line-insert, .char-insert").first().waitFor();
+  await window.step("optimize shows a diff with verdict and timing");
+  assert.equal(fs.readFileSync(file, "utf8"), before, "nothing changes before Apply");
+
+  await window.notification(`${kernel}: proved`).locator(".monaco-button", { hasText: "Apply" }).click();
+  await tab.waitFor({ state: "detached" });
+  await window.lens("proved").waitFor();
+  await window.page.keyboard.press("Control+s");
+  await eventually("saving the proposal", () => fs.readFileSync(file, "utf8") !== before);
+  await window.step("proposal applied, proved and saved");
+});
