@@ -18,7 +18,10 @@ def add_backend_sync(block: ir.Block) -> ir.Block:
     def change(stmt: ir.Stmt) -> ir.Block | None:
         match stmt:
             case ir.BarrierArrive():
-                return (ir.Sync(auto=True, span=stmt.span, note="the back end syncs the role before an elected arrive"), stmt)
+                return (
+                    ir.Sync(auto=True, span=stmt.span, note="the back end syncs the role before an elected arrive"),
+                    stmt,
+                )
             case ir.TmaStoreWait():
                 return (stmt, ir.Sync(auto=True, span=stmt.span, note="the back end syncs the role after a store wait"))
             case _:
@@ -69,8 +72,7 @@ def _membar(block: ir.Block) -> ir.Block:
                 case ir.Roles():
                     stmt = ir.Roles(
                         tuple(
-                            ir.Role(r.name, r.warps, r.registers, go(r.body, set(), set()), r.span)
-                            for r in stmt.roles
+                            ir.Role(r.name, r.warps, r.registers, go(r.body, set(), set()), r.span) for r in stmt.roles
                         ),
                         span=stmt.span,
                         note=stmt.note,

@@ -1,0 +1,5 @@
+"""The front end: text of a file to Tile IR, by tree-sitter and an evaluator of our own. Runs no user code."""
+
+from tilewright.frontend.module import KernelUnit, Module, parse_module
+
+__all__ = ["KernelUnit", "Module", "parse_module"]

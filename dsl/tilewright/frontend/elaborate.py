@@ -1,0 +1,454 @@
+"""From the syntax tree of one kernel to Tile IR: statements, names and control flow.
+
+Errors inside a statement become problems; elaboration goes on with the next statement, and names that the failed
+statement would have bound stay silent, so that one mistake gives one message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tree_sitter import Node
+
+from tilewright.frontend.fault import Fault, Silenced
+from tilewright.frontend.tree import child, need, parts, text
+from tilewright.frontend.values import Helper, RangeValue, RoleValue, Unusable, Value, describe
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int, Var
+from tilewright.ir.types import ScalarType, TileType, Type
+from tilewright.problem import Problem, Related
+from tilewright.source import Span
+
+SCALARS = (ex.Int, ex.Size, ex.Var, ex.Bin, ex.Not)
+
+
+class Elaborator:
+    """The state of elaborating one kernel: names in scope, types given so far, the block being filled.
+
+    `Expressions` and `Operations` (the subclasses in their own modules) evaluate expressions and calls.
+    """
+
+    def __init__(self, base: int, scope: Mapping[str, Value], declarations: bool = False) -> None:
+        self.base = base
+        self.declarations = declarations  # at module level: names stand for values, nothing is emitted
+        self.names: dict[str, Value] = dict(scope)
+        self.types: dict[str, Type] = {}
+        self.tensors: dict[str, ir.Param] = {}
+        self.block: list[ir.Stmt] = []
+        self.problems: list[Problem] = []
+        self.assumptions: list[ir.Assumption] = []
+        self.counts: Counter[str] = Counter()
+        self.temporaries = 0
+        self.calls: list[Helper] = []
+        self.call_span: Span | None = None
+        self.returned: list[Value] | None = None
+        self.in_role = ""
+        self.loop_depth = 0
+        self.depth = 0  # blocks open inside the kernel or the helper being inlined
+
+    # -------------------------------------------------------------------------------- supplied by subclasses
+
+    def evaluate(self, node: Node) -> Value:
+        """The value of an expression; tile operations emit statements."""
+        raise AssertionError("Expressions.evaluate")
+
+    def binary_value(self, node: Node, operator: str, left: Value, right: Value) -> Value:
+        """`left operator right` for an augmented assignment."""
+        raise AssertionError("Expressions.binary_value")
+
+    # -------------------------------------------------------------------------------- places and problems
+
+    def span(self, node: Node) -> Span:
+        """The node's place relative to the kernel; inside an inlined helper, the place of the call."""
+        return self.call_span or Span(node.start_byte, node.end_byte).shift(-self.base)
+
+    def fault(self, code: str, message: str, node: Node, related: tuple[Related, ...] = ()) -> Fault:
+        """An error to raise."""
+        if self.call_span is not None and self.calls:
+            message += f" (in the helper '{self.calls[-1].name}', at '{text(node).splitlines()[0][:60]}')"
+        return Fault(Problem(code, message, self.span(node), "error", related))
+
+    def emit(self, stmt: ir.Stmt) -> None:
+        """Append a statement to the block being filled."""
+        self.block.append(stmt)
+
+    # -------------------------------------------------------------------------------- names
+
+    def lookup(self, node: Node) -> Value:
+        """The value of a name. Raises Fault for unknown and unusable names."""
+        name = text(node)
+        if name not in self.names:
+            raise self.fault("TW002", f"'{name}' is not defined{self.suggestion(name)}", node)
+        value = self.names[name]
+        if isinstance(value, Unusable):
+            if value.silent:
+                raise Silenced
+            related = (Related(value.span, "here"),) if value.span else ()
+            raise self.fault("TW008", f"'{name}' {value.why}", node, related)
+        return value
+
+    def suggestion(self, name: str) -> str:
+        """' — did you mean …?' when a known name is close."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, [n for n, v in self.names.items() if not isinstance(v, Unusable)], 1, 0.7)
+        return f"; did you mean '{close[0]}'?" if close else ""
+
+    def fresh(self) -> str:
+        """The name of a new temporary."""
+        self.temporaries += 1
+        return f"%{self.temporaries}"
+
+    def new_name(self, wanted: str, type_: Type) -> str:
+        """`wanted`, or with a number behind it when that name has another type already; registers the type."""
+        if self.calls:
+            wanted = f"{self.calls[-1].name}_{wanted}"
+        name, n = wanted, 1
+        while name in self.types and self.types[name] != type_:
+            n += 1
+            name = f"{wanted}_{n}"
+        self.types[name] = type_
+        return name
+
+    def tile_type(self, ref: ir.TileRef) -> TileType:
+        """The type of a register tile."""
+        found = self.types[ref.name]
+        assert isinstance(found, TileType)
+        return found
+
+    def bind(self, target: Node, value: Value, node: Node) -> None:
+        """Bind a value to the target of an assignment."""
+        if target.type in ("pattern_list", "tuple_pattern"):
+            targets = parts(target)
+            if not isinstance(value, tuple) or len(value) != len(targets):
+                raise self.fault("TW003", f"{len(targets)} names on the left, {describe(value)} on the right", node)
+            for t, v in zip(targets, value, strict=True):
+                self.bind(t, v, node)
+            return
+        if target.type != "identifier":
+            raise self.fault(
+                "TW005", "only names can be assigned; write to memory with tw.store or tw.store_shared", target
+            )
+        name = text(target)
+        if isinstance(value, SCALARS):
+            self.bind_scalar(name, value, node)
+        elif isinstance(value, ir.TileRef):
+            self.names[name] = self.bind_tile(name, value, node)
+        elif isinstance(value, Unusable | RoleValue | RangeValue):
+            raise self.fault("TW005", f"{describe(value)} cannot be assigned to a name", node)
+        else:
+            self.names[name] = value
+
+    def bind_scalar(self, name: str, value: ir.Expr, node: Node) -> None:
+        """A scalar assigned once with a known value stays a compile-time value; others become variables."""
+        if self.declarations or (isinstance(value, Int | ex.Size) and self.counts[name] <= 1):
+            self.names[name] = value
+            return
+        target = self.new_name(name, ScalarType())
+        self.emit(ir.Assign(target, value, span=self.span(node)))
+        self.names[name] = Var(target)
+
+    def bind_tile(self, name: str, value: ir.TileRef, node: Node) -> ir.TileRef:
+        """Give the tile just computed its name; copy when it already has one."""
+        target = self.new_name(name, self.types[value.name])
+        last = self.block[-1] if self.block else None
+        if value.name.startswith("%") and getattr(last, "dst", None) == value.name:
+            assert last is not None
+            self.block[-1] = replace(last, dst=target)  # pyright: ignore[reportCallIssue]
+            del self.types[value.name]
+        elif value.name != target:
+            self.emit(ir.Compute(target, "copy", (value,), span=self.span(node)))
+        return ir.TileRef(target)
+
+    # -------------------------------------------------------------------------------- statements
+
+    def run_block(self, node: Node) -> None:
+        """Elaborate the statements of a block."""
+        statements = parts(node)
+        index = 0
+        while index < len(statements):
+            stmt = statements[index]
+            if stmt.type == "with_statement":
+                group = [stmt]
+                while index + 1 < len(statements) and statements[index + 1].type == "with_statement":
+                    index += 1
+                    group.append(statements[index])
+                self.attempt(stmt, lambda _, group=group: self.roles(group))
+            else:
+                if self.returned:
+                    self.problems.append(self.fault("TW005", "this statement can never run", stmt).problem)
+                    return
+                self.attempt(stmt, self.statement)
+            index += 1
+
+    def attempt(self, node: Node, action: Callable[[Node], None]) -> None:
+        """Run `action`, turning a fault into a problem and silencing the names it leaves without value."""
+        try:
+            action(node)
+        except Fault as fault:
+            self.problems.append(fault.problem)
+            self.silence(node)
+        except Silenced:
+            self.silence(node)
+        except ex.EvaluationError as error:
+            self.problems.append(self.fault("TW006", str(error), node).problem)
+            self.silence(node)
+
+    def silence(self, node: Node) -> None:
+        """Mark the names that a failed statement would have bound."""
+        for name in assigned_names(node):
+            self.names[name] = Unusable("has no value", silent=True)
+
+    def statement(self, node: Node) -> None:
+        """Elaborate one statement."""
+        match node.type:
+            case "expression_statement":
+                self.expression_statement(node)
+            case "for_statement":
+                self.for_statement(node)
+            case "if_statement":
+                self.if_statement(node, need(node, "condition"), need(node, "consequence"))
+            case "pass_statement":
+                pass
+            case "return_statement":
+                if self.returned is None:
+                    raise self.fault("TW005", "a kernel returns nothing; write results with tw.store", node)
+                if self.depth:
+                    raise self.fault(
+                        "TW005", "a helper returns once, at its end, not from inside a branch or loop", node
+                    )
+                values = parts(node)
+                self.returned.append(self.evaluate(values[0]) if values else None)
+            case "function_definition" | "class_definition" | "decorated_definition":
+                raise self.fault("TW005", "definitions inside a kernel are not supported; put helpers above it", node)
+            case "while_statement":
+                raise self.fault("TW005", "'while' is not supported; use 'for … in range(…)'", node)
+            case "assert_statement":
+                raise self.fault("TW005", "'assert' is not supported; state facts about sizes with tw.assume(…)", node)
+            case other:
+                raise self.fault("TW005", f"{other.replace('_', ' ')} is not supported in a kernel", node)
+
+    def expression_statement(self, node: Node) -> None:
+        inner = parts(node)[0]
+        if inner.type == "assignment":
+            right = child(inner, "right")
+            if right is None:
+                raise self.fault("TW005", "a name needs a value here", inner)
+            self.bind(need(inner, "left"), self.evaluate(right), inner)
+        elif inner.type == "augmented_assignment":
+            left = need(inner, "left")
+            operator = text(need(inner, "operator")).removesuffix("=")
+            value = self.binary_value(inner, operator, self.evaluate(left), self.evaluate(need(inner, "right")))
+            self.bind(left, value, inner)
+        elif inner.type != "string":
+            value = self.evaluate(inner)
+            if isinstance(value, ir.TileRef) and value.name.startswith("%"):
+                raise self.fault("TW005", "the result of this operation is not used", inner)
+            if value is not None and not isinstance(value, ir.TileRef):
+                raise self.fault("TW005", f"{describe(value)} alone does nothing here", inner)
+
+    def if_statement(self, node: Node, condition: Node, consequence: Node) -> None:
+        """An `if` or `elif`; `node` holds what follows in its alternatives."""
+        cond = self.evaluate(condition)
+        if isinstance(cond, ir.TileRef):
+            raise self.fault("TW005", "a branch needs a scalar condition; choose elements with tw.where", condition)
+        if not isinstance(cond, SCALARS):
+            raise self.fault("TW003", f"a condition is an integer or a comparison, not {describe(cond)}", condition)
+        rest = [
+            c
+            for c in node.children
+            if c.type in ("elif_clause", "else_clause") and c.start_byte > consequence.start_byte
+        ]
+
+        def otherwise() -> None:
+            if not rest:
+                return
+            if rest[0].type == "else_clause":
+                self.run_block(need(rest[0], "body"))
+            else:
+                self.if_statement(node, need(rest[0], "condition"), need(rest[0], "consequence"))
+
+        if isinstance(cond, Int):
+            if cond.value:
+                self.run_block(consequence)
+            else:
+                otherwise()
+            return
+        before = dict(self.names)
+        with self.filling() as then:
+            self.run_block(consequence)
+        after_then, self.names = self.names, dict(before)
+        with self.filling() as orelse:
+            otherwise()
+        self.names = self.merge(before, after_then, self.names, node)
+        self.emit(ir.If(cond, tuple(then), tuple(orelse), span=self.span(condition)))
+
+    def merge(
+        self, before: Mapping[str, Value], a: Mapping[str, Value], b: Mapping[str, Value], node: Node
+    ) -> dict[str, Value]:
+        """Names after a branch: those that agree on both sides keep their value."""
+        merged: dict[str, Value] = {}
+        for name in a.keys() | b.keys():
+            left, right = a.get(name), b.get(name)
+            if name in a and name in b and left == right:
+                merged[name] = left
+            elif (
+                name in before
+                and name in a
+                and name in b
+                and not isinstance(left, Unusable)
+                and not isinstance(right, Unusable)
+            ):
+                merged[name] = Unusable(
+                    "has different types or compile-time values on the two sides of this branch", span=self.span(node)
+                )
+            else:
+                merged[name] = Unusable(
+                    "may have no value: it is assigned on one side of a branch only", span=self.span(node)
+                )
+        return merged
+
+    def for_statement(self, node: Node) -> None:
+        loop = self.evaluate(need(node, "right"))
+        if not isinstance(loop, RangeValue):
+            raise self.fault(
+                "TW005",
+                f"a loop runs over range, tw.static_range, tw.pipeline, tw.tiles or tw.programs, not {describe(loop)}",
+                need(node, "right"),
+            )
+        if (alternative := child(node, "alternative")) is not None:
+            raise self.fault("TW005", "'else' after a loop is not supported", alternative)
+        left, body = need(node, "left"), need(node, "body")
+        targets = parts(left) if left.type in ("pattern_list", "tuple_pattern") else [left]
+        wanted = len(loop.counts) if loop.kind == "tiles" else 1
+        if len(targets) != wanted or any(t.type != "identifier" for t in targets):
+            raise self.fault("TW003", f"this loop gives {wanted} value{'s' * (wanted > 1)}, not {len(targets)}", left)
+        if loop.kind == "static":
+            self.static_loop(loop, targets[0], body)
+            return
+        variables = tuple(self.new_name(text(t), ScalarType()) for t in targets)
+        before = dict(self.names)
+        for t, v in zip(targets, variables, strict=True):
+            self.names[text(t)] = Var(v)
+        inside = frozenset(text(t) for t in targets)
+        self.loop_depth += 1
+        with self.filling() as filled:
+            self.run_block(body)
+        self.loop_depth -= 1
+        self.leave_loop(before, inside, node)
+        self.emit(self.loop_statement(loop, variables, tuple(filled), self.span(node)))
+
+    def loop_statement(self, loop: RangeValue, variables: tuple[str, ...], body: ir.Block, span: Span) -> ir.Stmt:
+        match loop.kind:
+            case "range":
+                return ir.For(variables[0], loop.lo, loop.hi, loop.step, body, span=span)
+            case "pipeline":
+                roles = "split" if loop.roles == "split" else "single"
+                return ir.Pipeline(variables[0], loop.lo, loop.hi, loop.step, loop.stages, roles, body, span=span)
+            case "tiles":
+                return ir.Tiles(variables, loop.counts, loop.order, loop.persistent, body, span=span)
+            case _:
+                return ir.Programs(variables[0], loop.hi, loop.persistent, body, span=span)
+
+    def static_loop(self, loop: RangeValue, target: Node, body: Node) -> None:
+        if not (isinstance(loop.lo, Int) and isinstance(loop.hi, Int)):
+            raise self.fault("TW006", "tw.static_range needs bounds known at compile time", target)
+        values = range(loop.lo.value, loop.hi.value, loop.step)
+        if len(values) > 1024:
+            raise self.fault("TW006", f"tw.static_range of {len(values)} iterations: at most 1024 are unrolled", target)
+        for value in values:
+            self.names[text(target)] = Int(value)
+            self.run_block(body)
+
+    def leave_loop(self, before: Mapping[str, Value], variables: frozenset[str], node: Node) -> None:
+        """After a loop, names bound only inside it may have no value, and carried names must have kept their type."""
+        for name, value in list(self.names.items()):
+            if name in variables:
+                self.names[name] = before.get(
+                    name, Unusable("is the variable of a loop that has ended", span=self.span(node))
+                )
+            elif name not in before:
+                if not (isinstance(value, Unusable) and value.silent):
+                    self.names[name] = Unusable(
+                        "is assigned only inside a loop, which may run zero times; assign it before the loop",
+                        span=self.span(node),
+                    )
+            elif value != before[name] and not isinstance(value, Unusable) and not isinstance(before[name], Unusable):
+                self.problems.append(
+                    self.fault(
+                        "TW003",
+                        f"'{name}' is {self.describe_typed(before[name])} before the loop and "
+                        f"{self.describe_typed(value)} after an iteration; a name keeps its type through a loop",
+                        node,
+                    ).problem
+                )
+                self.names[name] = Unusable("changed its type in a loop", silent=True)
+
+    def describe_typed(self, value: Value) -> str:
+        """A value with its type, for messages."""
+        return f"a tile {self.types[value.name]}" if isinstance(value, ir.TileRef) else describe(value)
+
+    def roles(self, group: list[Node]) -> None:
+        """Consecutive `with tw.role(…):` blocks run at the same time."""
+        if self.in_role or self.loop_depth or self.calls:
+            raise self.fault(
+                "TW603", "roles stand at the top level of a kernel, not inside loops or other roles", group[0]
+            )
+        before, counts, found = dict(self.names), self.counts, list[ir.Role]()
+        for node in group:
+            items = [i for c in node.children if c.type == "with_clause" for i in parts(c)]
+            value = self.evaluate(need(items[0], "value")) if len(items) == 1 else None
+            if not isinstance(value, RoleValue):
+                raise self.fault("TW005", "'with' opens a role: with tw.role(\"load\", warps=1):", node)
+            if any(r.name == value.name for r in found):
+                raise self.fault("TW603", f"two roles are called '{value.name}'", items[0])
+            body = need(node, "body")
+            self.names, self.in_role, self.counts = dict(before), value.name, count_assignments(body)
+            with self.filling() as filled:
+                self.run_block(body)
+            found.append(ir.Role(value.name, value.warps, value.registers, tuple(filled), self.span(items[0])))
+        self.names, self.in_role, self.counts = before, "", counts
+        span = self.span(group[0]).cover(self.span(group[-1]))
+        self.emit(ir.Roles(tuple(found), span=span))
+
+    @contextmanager
+    def filling(self):
+        """Collect what is emitted meanwhile into a block of its own."""
+        saved, self.block = self.block, []
+        self.depth += 1
+        try:
+            yield self.block
+        finally:
+            self.block = saved
+            self.depth -= 1
+
+
+def assigned_names(node: Node) -> set[str]:
+    """Names that a statement assigns, at any depth; loop variables included."""
+    return set(count_assignments(node))
+
+
+def count_assignments(node: Node) -> Counter[str]:
+    """How often each name is assigned under `node`, not counting the bodies of roles; a loop body counts once more."""
+    counts: Counter[str] = Counter()
+
+    def go(n: Node) -> None:
+        if n.type == "with_statement" and n is not node:
+            return
+        if n.type in ("assignment", "augmented_assignment", "for_statement"):
+            left = child(n, "left")
+            if left is not None:
+                for target in [left] if left.type == "identifier" else parts(left):
+                    # `x += 1` needs a variable even where it stands alone.
+                    counts[text(target)] += 2 if n.type == "augmented_assignment" else 1
+        if n.type in ("module", "block", "for_statement", "if_statement", "elif_clause", "else_clause", "with_statement",
+                      "expression_statement", "assignment"):  # fmt: skip
+            for c in n.named_children:
+                go(c)
+
+    go(node)
+    return counts

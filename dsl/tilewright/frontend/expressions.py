@@ -1,0 +1,411 @@
+"""Expressions of a kernel: literals, names, operators, attributes, subscripts and calls.
+
+Scalars fold at compile time where they can; operations on tiles emit `Compute` statements and give the new tile.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator as op
+from collections.abc import Callable
+
+from tree_sitter import Node
+
+from tilewright.dtypes import DType, i1
+from tilewright.frontend.elaborate import SCALARS, Elaborator, count_assignments
+from tilewright.frontend.fault import Silenced
+from tilewright.frontend.tree import child, need, parts, text
+from tilewright.frontend.values import (
+    AnnotationValue,
+    Barriers,
+    Builtin,
+    Helper,
+    Method,
+    SharedBuffer,
+    Tensor,
+    TilewrightModule,
+    Value,
+    describe,
+)
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int
+from tilewright.ir.types import BarrierType, SharedType, TileType
+
+_TILE_OPERATORS: dict[str, ir.ComputeOp] = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq",
+    "!=": "ne", "&": "and", "|": "or", "and": "and", "or": "or",
+}  # fmt: skip
+_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+_FLOATS: dict[str, Callable[[float, float], float]] = {
+    "+": op.add, "-": op.sub, "*": op.mul, "/": op.truediv, "**": op.pow, "<": op.lt, "<=": op.le, ">": op.gt,
+    ">=": op.ge, "==": op.eq, "!=": op.ne,
+}  # fmt: skip
+
+
+class Expressions(Elaborator):
+    """Evaluates expressions; `Operations` adds the built-in operations."""
+
+    def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """The result of a call; supplied by `Operations`."""
+        raise AssertionError("Operations.call")
+
+    def evaluate(self, node: Node) -> Value:
+        """The value of an expression node."""
+        match node.type:
+            case "identifier":
+                return self.lookup(node)
+            case "integer":
+                return Int(int(ast.literal_eval(text(node))))
+            case "float":
+                return float(ast.literal_eval(text(node)))
+            case "true" | "false":
+                return Int(int(node.type == "true"))
+            case "none":
+                return None
+            case "string":
+                return self.string(node)
+            case "parenthesized_expression":
+                return self.evaluate(parts(node)[0])
+            case "tuple" | "expression_list" | "list":
+                return tuple(self.evaluate(c) for c in parts(node))
+            case "binary_operator" | "boolean_operator":
+                left, right = self.evaluate(need(node, "left")), self.evaluate(need(node, "right"))
+                return self.binary_value(node, text(need(node, "operator")), left, right)
+            case "comparison_operator":
+                return self.comparison(node)
+            case "unary_operator" | "not_operator":
+                sign = "not" if node.type == "not_operator" else text(need(node, "operator"))
+                return self.unary(node, sign, self.evaluate(need(node, "argument")))
+            case "conditional_expression":
+                then, cond, orelse = parts(node)
+                value = self.evaluate(cond)
+                if not isinstance(value, Int):
+                    raise self.fault(
+                        "TW006", "'a if c else b' needs a condition known at compile time; use an if statement", cond
+                    )
+                return self.evaluate(then if value.value else orelse)
+            case "attribute":
+                return self.attribute(node)
+            case "subscript":
+                return self.subscript(node)
+            case "call":
+                return self.call_node(node)
+            case "type":
+                return self.evaluate(parts(node)[0])
+            case "generic_type":
+                # What the grammar makes of `Global[f16, M, K]` where a type stands.
+                head, arguments = parts(node)[:2]
+                return self.parametrized(node, self.evaluate(head), parts(arguments))
+            case "lambda" | "list_comprehension" | "dictionary" | "set" | "await" | "generator_expression":
+                raise self.fault("TW005", f"{node.type.replace('_', ' ')} is not supported in a kernel", node)
+            case other:
+                raise self.fault("TW005", f"{other.replace('_', ' ')} is not supported in a kernel", node)
+
+    def string(self, node: Node) -> str:
+        try:
+            value = ast.literal_eval(text(node))
+        except (ValueError, SyntaxError):
+            raise self.fault("TW005", "formatted strings are not supported in a kernel", node) from None
+        if not isinstance(value, str):
+            raise self.fault("TW005", "bytes are not supported in a kernel", node)
+        return value
+
+    # -------------------------------------------------------------------------------- operators
+
+    def unary(self, node: Node, sign: str, value: Value) -> Value:
+        if isinstance(value, ir.TileRef):
+            if sign == "-":
+                return self.compute(node, "neg", (value,), self.tile_type(value))
+            if sign == "+":
+                return value
+            if sign in ("not", "~") and self.tile_type(value).dtype == i1:
+                return self.compute(node, "not", (value,), self.tile_type(value))
+        elif isinstance(value, float):
+            if sign in "+-":
+                return -value if sign == "-" else value
+        elif isinstance(value, SCALARS):
+            if sign == "-":
+                return ex.sub(Int(0), value)
+            if sign == "+":
+                return value
+            if sign == "not":
+                return ex.negate(value)
+        raise self.fault("TW003", f"'{sign}' does not apply to {describe(value)}", node)
+
+    def comparison(self, node: Node) -> Value:
+        items = [c for c in node.children if c.type != "comment"]
+        values = [self.evaluate(c) for c in items[0::2]]
+        signs = [text(c) for c in items[1::2]]
+        result = self.binary_value(node, signs[0], values[0], values[1])
+        for i, sign in enumerate(signs[1:], 1):
+            result = self.binary_value(node, "and", result, self.binary_value(node, sign, values[i], values[i + 1]))
+        return result
+
+    def binary_value(self, node: Node, operator: str, left: Value, right: Value) -> Value:
+        """`left operator right` for scalars, floats and tiles."""
+        if isinstance(left, ir.TileRef) or isinstance(right, ir.TileRef):
+            return self.tile_binary(node, operator, left, right)
+        if isinstance(left, SCALARS) and isinstance(right, SCALARS):
+            return self.scalar_binary(node, operator, left, right)
+        if isinstance(left, float | Int) and isinstance(right, float | Int) and operator in _FLOATS:
+            a = left if isinstance(left, float) else left.value
+            b = right if isinstance(right, float) else right.value
+            if operator == "/" and b == 0:
+                raise self.fault("TW006", "division by zero", node)
+            result = _FLOATS[operator](a, b)
+            return Int(int(result)) if isinstance(result, bool) else float(result)
+        if isinstance(left, str | DType | None) and isinstance(right, str | DType | None) and operator in ("==", "!="):
+            return Int(int((left == right) == (operator == "==")))
+        raise self.fault("TW003", f"'{operator}' does not apply to {describe(left)} and {describe(right)}", node)
+
+    def scalar_binary(self, node: Node, operator: str, left: ir.Expr, right: ir.Expr) -> Value:
+        match operator:
+            case ">" | ">=":
+                return ex.binary("<" if operator == ">" else "<=", right, left)
+            case "+" | "-" | "*" | "//" | "%" | "^" | "<" | "<=" | "==" | "!=" | "and" | "or":
+                return ex.binary(operator, left, right)
+            case "**" if isinstance(left, Int) and isinstance(right, Int) and 0 <= right.value <= 64:
+                return Int(left.value**right.value)
+            case "<<" if isinstance(right, Int) and 0 <= right.value <= 31:
+                return ex.mul(left, Int(1 << right.value))
+            case ">>" if isinstance(right, Int) and 0 <= right.value <= 31:
+                return ex.floordiv(left, Int(1 << right.value))
+            case "&" if isinstance(right, Int) and right.value >= 0 and (right.value + 1) & right.value == 0:
+                # Masking with 2^n - 1 is a remainder, also for negative numbers.
+                return ex.mod(left, Int(right.value + 1))
+            case "&" | "|" if isinstance(left, Int) and isinstance(right, Int):
+                return Int(left.value & right.value if operator == "&" else left.value | right.value)
+            case "/" if isinstance(left, Int) and isinstance(right, Int):
+                if right.value == 0:
+                    raise self.fault("TW006", "division by zero", node)
+                return left.value / right.value
+            case "/":
+                raise self.fault("TW003", "'/' gives a fraction; integer scalars divide with '//' or tw.cdiv", node)
+            case _:
+                raise self.fault("TW005", f"'{operator}' is not supported for integer scalars", node)
+
+    def tile_binary(self, node: Node, operator: str, left: Value, right: Value) -> Value:
+        if operator == "@":
+            raise self.fault("TW005", "write tw.mma(a, b, acc): the accumulator is explicit", node)
+        name = _TILE_OPERATORS.get(operator)
+        if name is None:
+            raise self.fault("TW005", f"'{operator}' is not supported for tiles", node)
+        return self.elementwise(node, name, (left, right), "i1" if name in _COMPARISONS else "same")
+
+    def elementwise(
+        self, node: Node, name: ir.ComputeOp, values: tuple[Value, ...], result: str = "same"
+    ) -> ir.TileRef:
+        """An elementwise operation with broadcasting. `result` is "same" (as the operands) or "i1"."""
+        tiles = [self.tile_type(v) for v in values if isinstance(v, ir.TileRef)]
+        operands: list[ir.Operand] = []
+        for value in values:
+            if not isinstance(value, ir.TileRef | float | Int | ex.Size | ex.Var | ex.Bin | ex.Not):
+                raise self.fault("TW003", f"'{name}' takes tiles and numbers, not {describe(value)}", node)
+            operands.append(value)
+        if not tiles:
+            raise self.fault("TW003", f"'{name}' needs at least one tile", node)
+        dtypes = {t.dtype for t in tiles}
+        if len(dtypes) > 1:
+            both = " and ".join(sorted(str(t) for t in tiles))
+            raise self.fault("TW004", f"'{name}' on {both}: cast one side with .to(…) first", node)
+        dtype = tiles[0].dtype
+        if not dtype.is_float and any(isinstance(v, float) for v in values):
+            raise self.fault("TW004", f"'{name}' mixes {dtype} with a fraction; cast with .to(f32) first", node)
+        shape = self.broadcast_shapes(node, name, [t.shape for t in tiles])
+        return self.compute(node, name, tuple(operands), TileType(i1 if result == "i1" else dtype, shape))
+
+    def broadcast_shapes(self, node: Node, name: str, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+        """NumPy's rule: axes align from the right; an extent of 1 stretches."""
+        rank = max(len(s) for s in shapes)
+        padded = [(1,) * (rank - len(s)) + s for s in shapes]
+        result: list[int] = []
+        for axis in range(rank):
+            extents = {s[axis] for s in padded} - {1}
+            if len(extents) > 1:
+                both = " and ".join(str(list(s)) for s in shapes)
+                raise self.fault(
+                    "TW003", f"shapes {both} do not match in '{name}': {sorted(extents)} at axis {axis}", node
+                )
+            result.append(extents.pop() if extents else 1)
+        return tuple(result)
+
+    def compute(
+        self,
+        node: Node,
+        name: ir.ComputeOp,
+        args: tuple[ir.Operand, ...],
+        type_: TileType,
+        axis: int | None = None,
+        keep: bool = False,
+    ) -> ir.TileRef:
+        """Emit a computation into a new temporary."""
+        dst = self.fresh()
+        self.types[dst] = type_
+        self.emit(ir.Compute(dst, name, args, axis, keep, span=self.span(node)))
+        return ir.TileRef(dst)
+
+    # -------------------------------------------------------------------------------- attributes and subscripts
+
+    def attribute(self, node: Node) -> Value:
+        value, name = self.evaluate(need(node, "object")), text(need(node, "attribute"))
+        where = need(node, "attribute")
+        match value, name:
+            case TilewrightModule(), _:
+                return self.module_attribute(where, name)
+            case (Tensor(param=param), "shape"):
+                return param.type.shape
+            case (Tensor(param=param), "dtype"):
+                return param.type.dtype
+            case (ir.TileRef(), "shape"):
+                return tuple(Int(n) for n in self.tile_type(value).shape)
+            case (ir.TileRef(), "dtype"):
+                return self.tile_type(value).dtype
+            case (ir.TileRef(), "T"):
+                return self.call(node, Builtin("transpose"), [value], {})
+            case (ir.TileRef(), "to") | (Tensor(), "tile"):
+                return Method(value, name)
+            case _:
+                hint = "; tensors have .tile, .shape and .dtype" if isinstance(value, Tensor) else ""
+                raise self.fault("TW002", f"{describe(value)} has no '{name}'{hint}", where)
+
+    def module_attribute(self, node: Node, name: str) -> Value:
+        """`tw.name`; supplied by `Operations`."""
+        raise AssertionError("Operations.module_attribute")
+
+    def subscript(self, node: Node) -> Value:
+        value = self.evaluate(need(node, "value"))
+        indices = node.children_by_field_name("subscript")
+        match value:
+            case SharedBuffer(name):
+                type_ = self.types[name]
+                assert isinstance(type_, SharedType)
+                if not type_.ring:
+                    raise self.fault("TW003", f"'{name}' is a single tile and takes no index", node)
+                return ir.BufRef(name, self.slot(node, indices, type_.stages, f"stage of '{name}'"))
+            case Barriers(name):
+                type_ = self.types[name]
+                assert isinstance(type_, BarrierType)
+                return ir.BarRef(name, self.slot(node, indices, type_.slots, f"slot of '{name}'"))
+            case tuple():
+                index = self.evaluate(indices[0])
+                if not isinstance(index, Int) or not -len(value) <= index.value < len(value) or len(indices) != 1:
+                    raise self.fault(
+                        "TW003", f"the index of a tuple of {len(value)} is a constant below {len(value)}", node
+                    )
+                return value[index.value]
+            case ir.TileRef():
+                return self.expand(node, value, indices)
+            case _:
+                return self.parametrized(node, value, indices)
+
+    def parametrized(self, node: Node, value: Value, indices: list[Node]) -> Value:
+        """`Global[f16, M, K]` or `Annotated[Global, f16, M, K]`."""
+        if value == Builtin("Global"):
+            return self.global_annotation(node, [self.evaluate(i) for i in indices])
+        if value == Builtin("Annotated") and indices:
+            first, *rest = [self.evaluate(i) for i in indices]
+            return self.global_annotation(node, rest) if first == Builtin("Global") else first
+        raise self.fault("TW003", f"{describe(value)} takes no index", node)
+
+    def slot(self, node: Node, indices: list[Node], limit: int, what: str) -> ir.Expr:
+        index = self.evaluate(indices[0]) if len(indices) == 1 else None
+        if not isinstance(index, SCALARS):
+            raise self.fault("TW003", f"the index of a {what} is one integer", node)
+        if isinstance(index, Int) and not 0 <= index.value < limit:
+            raise self.fault("TW003", f"{what}: index {index.value} is outside 0 … {limit - 1}", node)
+        return index
+
+    def expand(self, node: Node, value: ir.TileRef, indices: list[Node]) -> Value:
+        """`x[:, None]`: insert an axis of extent 1."""
+        type_, result, source = self.tile_type(value), value, 0
+        kinds = ["new" if i.type == "none" else "keep" if i.type == "slice" and not parts(i) else "" for i in indices]
+        if "" in kinds or kinds.count("keep") > len(type_.shape):
+            raise self.fault("TW005", "a tile is indexed only with ':' and None, to add axes: x[:, None]", node)
+        shape = list(type_.shape)
+        for axis, kind in enumerate(kinds):
+            if kind == "new":
+                shape.insert(axis, 1)
+                result = self.compute(node, "expand_dims", (result,), TileType(type_.dtype, tuple(shape)), axis)
+            else:
+                source += 1
+        return result
+
+    def global_annotation(self, node: Node, values: list[Value]) -> AnnotationValue:
+        """`Global[dtype, size, …]`."""
+        if not values or not isinstance(values[0], DType):
+            raise self.fault("TW003", "Global[…] begins with an element type: Global[f16, M, K]", node)
+        shape: list[ir.Expr] = []
+        for value in values[1:]:
+            if not isinstance(value, SCALARS):
+                raise self.fault(
+                    "TW003", f"an extent of Global[…] is a size or an integer, not {describe(value)}", node
+                )
+            if isinstance(value, Int) and value.value < 1:
+                raise self.fault("TW003", f"an extent of Global[…] is at least 1, not {value.value}", node)
+            shape.append(value)
+        if not shape:
+            raise self.fault("TW003", "Global[…] names the extents after the element type: Global[f16, M, K]", node)
+        return AnnotationValue("Global", values[0], tuple(shape))
+
+    # -------------------------------------------------------------------------------- calls
+
+    def call_node(self, node: Node) -> Value:
+        function = self.evaluate(need(node, "function"))
+        args: list[Value] = []
+        keywords: dict[str, Value] = {}
+        arguments = need(node, "arguments")
+        if arguments.type != "argument_list":
+            raise self.fault("TW005", "generator expressions are not supported in a kernel", arguments)
+        for argument in parts(arguments):
+            if argument.type == "keyword_argument":
+                keywords[text(need(argument, "name"))] = self.evaluate(need(argument, "value"))
+            elif argument.type in ("list_splat", "dictionary_splat"):
+                raise self.fault("TW005", "'*' and '**' arguments are not supported in a kernel", argument)
+            else:
+                args.append(self.evaluate(argument))
+        if isinstance(function, Helper):
+            return self.inline(node, function, args, keywords)
+        return self.call(node, function, args, keywords)
+
+    def inline(self, node: Node, helper: Helper, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """Elaborate the body of a helper in place of its call."""
+        if any(h.name == helper.name for h in self.calls):
+            chain = " → ".join([h.name for h in self.calls] + [helper.name])
+            raise self.fault("TW007", f"helpers are inlined and cannot call themselves: {chain}", node)
+        bound: dict[str, Value] = {}
+        names: list[str] = []
+        defaults: dict[str, Node] = {}
+        for p in parts(need(helper.node, "parameters")):
+            if p.type == "keyword_separator":
+                continue
+            name = text(p) if p.type == "identifier" else text(child(p, "name") or parts(p)[0])
+            names.append(name)
+            if (default := child(p, "value")) is not None:
+                defaults[name] = default
+        if len(args) > len(names) or any(k not in names for k in keywords):
+            raise self.fault("TW005", f"'{helper.name}' takes {', '.join(names)}", node)
+        bound.update(zip(names, args, strict=False))
+        bound.update(keywords)
+        saved = self.names, self.counts, self.call_span, self.returned, self.depth
+        known = len(self.problems)
+        self.depth = 0
+        self.call_span = self.span(node)
+        self.calls.append(helper)
+        try:
+            self.names = dict(helper.scope)
+            for name in names:
+                if name not in bound:
+                    if name not in defaults:
+                        raise self.fault("TW005", f"'{helper.name}' needs a value for '{name}'", node)
+                    bound[name] = self.evaluate(defaults[name])
+            self.names |= bound
+            body = need(helper.node, "body")
+            self.counts, self.returned = count_assignments(body), []
+            self.run_block(body)
+            if len(self.problems) > known:
+                raise Silenced
+            return self.returned[0] if self.returned else None
+        finally:
+            self.calls.pop()
+            self.names, self.counts, self.call_span, self.returned, self.depth = saved

@@ -1,0 +1,214 @@
+"""From the definition of one kernel (decorator, parameters, body) to `ir.Kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from tilewright.frontend.elaborate import count_assignments
+
+from tilewright.frontend.operations import Operations, known_target
+from tilewright.frontend.tree import child, need, parts, text
+from tilewright.frontend.values import AnnotationValue, Builtin, Choices, Tensor, Unusable, Value, describe
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int
+from tilewright.ir.types import GlobalType
+from tilewright.problem import Problem
+from tilewright.source import Span
+from tilewright.targets import TARGETS
+
+DEFAULT_TARGET = "sm_80"
+DEFAULT_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Elaborated:
+    """The outcome for one kernel. `kernel` is None when it has errors. `reference` is the decorator's, or empty."""
+
+    kernel: ir.Kernel | None
+    problems: tuple[Problem, ...]
+    reference: str = ""
+
+
+def elaborate_kernel(
+    node: Node,
+    base: int,
+    scope: Mapping[str, Value],
+    consts: Mapping[str, int] | None = None,
+    target: str | None = None,
+) -> Elaborated:
+    """Elaborate a `decorated_definition` node of a syntactically healthy kernel.
+
+    `base` is the byte where the kernel begins; spans are relative to it. `consts` and `target` override the defaults.
+    """
+    work = Operations(base, scope)
+    function = need(node, "definition")
+    name_node = need(function, "name")
+    options = _options(work, node)
+    params, constants = _parameters(work, need(function, "parameters"), consts or {})
+    unknown = sorted(set(consts or {}) - {c.name for c in constants})
+    if unknown:
+        known = ", ".join(c.name for c in constants) or "none"
+        work.problems.append(
+            work.fault(
+                "TW009", f"'{text(name_node)}' has no compile-time argument '{unknown[0]}'; it has {known}", name_node
+            ).problem
+        )
+    body = need(function, "body")
+    work.counts = count_assignments(body)
+    work.run_block(body)
+    if not any(isinstance(s, ir.Store | ir.TmaStore) for s in ir.walk(tuple(work.block))) and not work.problems:
+        work.problems.append(
+            Problem(
+                "TW005",
+                f"'{text(name_node)}' stores nothing; write results with tw.store",
+                work.span(name_node),
+                "warning",
+            )
+        )
+    problems = tuple(work.problems)
+    if any(p.severity == "error" for p in problems):
+        return Elaborated(None, problems, options.reference)
+    sizes = sorted({e.name for p in params for s in p.type.shape for e in ex.walk(s) if isinstance(e, ex.Size)})
+    kernel = ir.Kernel(
+        text(name_node), target or options.target, options.warps, tuple(params), tuple(constants), tuple(sizes),
+        tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node),
+    )  # fmt: skip
+    return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
+
+
+@dataclass(slots=True)
+class _Options:
+    target: str = DEFAULT_TARGET
+    warps: int = DEFAULT_WARPS
+    reference: str = ""
+
+
+def _options(work: Operations, node: Node) -> _Options:
+    """The arguments of `@tw.kernel(…)`."""
+    options = _Options()
+    for decorator in (c for c in node.children if c.type == "decorator"):
+        inner = parts(decorator)[0]
+        if inner.type != "call":
+            continue
+
+        def read(argument: Node) -> None:
+            if argument.type != "keyword_argument":
+                raise work.fault("TW009", "tw.kernel takes target=, warps= and reference= by name", argument)
+            key, value = text(need(argument, "name")), work.evaluate(need(argument, "value"))
+            match key:
+                case "target" if isinstance(value, str):
+                    if not known_target(value):
+                        raise work.fault("TW009", f"unknown target '{value}'; known are {', '.join(TARGETS)}", argument)
+                    options.target = value
+                case "warps" if isinstance(value, Int):
+                    if value.value not in (1, 2, 4, 8, 16, 32):
+                        raise work.fault(
+                            "TW603", f"a kernel has 1, 2, 4, 8, 16 or 32 warps, not {value.value}", argument
+                        )
+                    options.warps = value.value
+                case "reference" if isinstance(value, str):
+                    options.reference = value
+                case "target" | "warps" | "reference":
+                    raise work.fault("TW009", f"{key}= does not take {describe(value)}", argument)
+                case _:
+                    raise work.fault(
+                        "TW009", f"tw.kernel has no option '{key}'; it has target, warps, reference", argument
+                    )
+
+        for argument in parts(need(inner, "arguments")):
+            work.attempt(argument, read)
+    return options
+
+
+def _parameters(
+    work: Operations, node: Node, overrides: Mapping[str, int]
+) -> tuple[list[ir.Param], list[ir.ConstParam]]:
+    """Tensor and compile-time parameters; their names enter the scope."""
+    tensors: list[ir.Param] = []
+    constants: list[ir.ConstParam] = []
+
+    def read(p: Node) -> None:
+        if p.type in ("keyword_separator", "positional_separator"):
+            return
+        name_node = child(p, "name") or (parts(p)[0] if parts(p) else p)
+        name, type_node, default = text(name_node), child(p, "type"), child(p, "value")
+        work.names[name] = Unusable("has no value", silent=True)
+        if type_node is None or p.type not in ("typed_parameter", "typed_default_parameter"):
+            raise work.fault(
+                "TW003", f"'{name}' needs a type: Global[f16, M, K] for a tensor, Const for a compile-time value", p
+            )
+        annotation = work.evaluate(parts(type_node)[0])
+        if annotation == Builtin("Global"):
+            raise work.fault("TW003", "Global needs an element type and extents: Global[f16, M, K]", type_node)
+        if not isinstance(annotation, AnnotationValue):
+            raise work.fault("TW003", f"a parameter is Global[…] or Const, not {describe(annotation)}", type_node)
+        if annotation.kind == "Const":
+            constant = _constant(work, p, name, default, overrides)
+            constants.append(constant)
+            work.names[name] = Int(constant.value)
+            return
+        if default is not None:
+            raise work.fault("TW003", f"the tensor '{name}' takes no default", default)
+        assert annotation.dtype is not None
+        strides: list[ir.Expr] = [Int(1)]
+        for extent in reversed(annotation.shape[1:]):
+            strides.insert(0, ex.mul(strides[0], extent))
+        param = ir.Param(name, GlobalType(annotation.dtype, annotation.shape, tuple(strides)), work.span(p))
+        tensors.append(param)
+        work.tensors[name] = param
+        work.names[name] = Tensor(param)
+
+    for p in parts(node):
+        work.attempt(p, read)
+    return tensors, constants
+
+
+def _constant(
+    work: Operations, p: Node, name: str, default: Node | None, overrides: Mapping[str, int]
+) -> ir.ConstParam:
+    if default is None and name not in overrides:
+        raise work.fault("TW006", f"the compile-time argument '{name}' needs a default: {name}: Const = 128", p)
+    value = work.evaluate(default) if default is not None else Int(overrides[name])
+    if isinstance(value, Choices):
+        choices = value.values
+    elif isinstance(value, Int):
+        choices = (value.value,)
+    else:
+        raise work.fault("TW006", f"the default of '{name}' is an integer or tw.choice(…), not {describe(value)}", p)
+    return ir.ConstParam(name, overrides.get(name, choices[0]), choices[0], choices, work.span(p))
+
+
+def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
+    """Sizes used in the body that no tensor argument gives a value to."""
+    used: dict[str, Span] = {}
+    for stmt in ir.walk(kernel.body):
+        for value in _expressions(stmt):
+            for e in ex.walk(value):
+                if isinstance(e, ex.Size):
+                    used.setdefault(e.name, stmt.span)
+    for assumption in kernel.assumptions:
+        for name in ex.names(assumption.expr):
+            used.setdefault(name, assumption.span)
+    missing = sorted(set(used) - set(kernel.sizes))
+    return [
+        Problem("TW008", f"the size '{name}' has no value: no tensor argument has it as an extent", used[name])
+        for name in missing
+    ]
+
+
+def _expressions(stmt: ir.Stmt) -> list[ir.Expr]:
+    found: list[ir.Expr] = []
+    for value in ir.operands(stmt):
+        if isinstance(value, ir.View):
+            found.extend(value.origin)
+        elif isinstance(value, ir.BufRef):
+            found.append(value.stage)
+        elif isinstance(value, ir.BarRef):
+            found.append(value.slot)
+        elif isinstance(value, Int | ex.Size | ex.Var | ex.Bin | ex.Not):
+            found.append(value)
+    return found

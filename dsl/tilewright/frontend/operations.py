@@ -1,0 +1,283 @@
+"""The built-in operations of the language: one method an operation, named `op_<name>`.
+
+The signature of a method is the signature of the operation; `Operations.call` binds arguments to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import replace
+from difflib import get_close_matches
+
+from tree_sitter import Node
+
+from tilewright import dtypes
+from tilewright.dtypes import DType
+from tilewright.frontend.asynchronous import AsynchronousOperations
+from tilewright.frontend.elaborate import SCALARS
+from tilewright.frontend.values import (
+    AnnotationValue,
+    Builtin,
+    Choices,
+    Method,
+    RangeValue,
+    RoleValue,
+    Tensor,
+    Value,
+    describe,
+)
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int
+from tilewright.targets import TARGETS
+
+
+class Operations(AsynchronousOperations):
+    """Evaluates calls of built-in operations and methods."""
+
+    def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """Bind the arguments to the operation's signature and run it."""
+        if isinstance(function, Method):
+            name, args = function.name, [function.value, *args]
+            method = getattr(self, f"method_{name}")
+        elif isinstance(function, Builtin):
+            name = function.name
+            method = getattr(self, f"op_{name}", None)
+        else:
+            raise self.fault("TW003", f"{describe(function)} cannot be called", node)
+        if method is None:
+            raise self.fault("TW005", f"'{name}' is not an operation", node)
+        signature = inspect.signature(method)
+        try:
+            bound = signature.bind(node, *args, **keywords)
+        except TypeError as error:
+            shown = ", ".join(str(p) for n, p in signature.parameters.items() if n != "node").replace("Value", "")
+            usage = [n for n in signature.parameters if n != "node"]
+            raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from (
+                None if shown else error
+            )
+        return method(*bound.args, **bound.kwargs)
+
+    def module_attribute(self, node: Node, name: str) -> Value:
+        """`tw.name`."""
+        value = module_member(name)
+        if value is None:
+            close = get_close_matches(name, public_names(), 1, 0.6)
+            hint = f"; did you mean 'tw.{close[0]}'?" if close else ""
+            raise self.fault("TW002", f"tilewright has no '{name}'{hint}", node)
+        return value
+
+    # -------------------------------------------------------------------------------- arguments
+
+    def integer(self, node: Node, value: Value, what: str) -> int:
+        """A compile-time integer."""
+        if isinstance(value, Int):
+            return value.value
+        raise self.fault("TW006", f"{what} is an integer known at compile time, not {describe(value)}", node)
+
+    def scalar(self, node: Node, value: Value, what: str) -> ir.Expr:
+        """A scalar, at compile time or run time."""
+        if isinstance(value, SCALARS):
+            return value
+        raise self.fault("TW003", f"{what} is an integer scalar, not {describe(value)}", node)
+
+    # -------------------------------------------------------------------------------- scalars
+
+    def op_cdiv(self, node: Node, a: Value, b: Value) -> Value:
+        return ex.cdiv(self.scalar(node, a, "the dividend"), self.scalar(node, b, "the divisor"))
+
+    def op_min(self, node: Node, *args: Value, axis: Value = None, keep_dims: Value = Int(0)) -> Value:
+        return self.least_or_greatest(node, "min", args, axis, keep_dims)
+
+    def op_max(self, node: Node, *args: Value, axis: Value = None, keep_dims: Value = Int(0)) -> Value:
+        return self.least_or_greatest(node, "max", args, axis, keep_dims)
+
+    def least_or_greatest(self, node: Node, name: str, args: tuple[Value, ...], axis: Value, keep: Value) -> Value:
+        """Python's min/max of scalars, or the reduction of a tile."""
+        if args and isinstance(args[0], ir.TileRef):
+            if len(args) == 2 and isinstance(args[1], Int) and axis is None:
+                axis = args[1]
+            elif len(args) > 1:
+                raise self.fault("TW005", f"element by element the {name} of tiles is tw.{name}imum(a, b)", node)
+            return self.reduce(node, "min" if name == "min" else "max", args[0], axis, keep)
+        if len(args) < 2:
+            raise self.fault("TW005", f"'{name}' takes at least two scalars", node)
+        result = self.scalar(node, args[0], f"an argument of {name}")
+        for arg in args[1:]:
+            result = ex.binary(
+                "min" if name == "min" else "max", result, self.scalar(node, arg, f"an argument of {name}")
+            )
+        return result
+
+    def op_int(self, node: Node, x: Value) -> Value:
+        return Int(int(x)) if isinstance(x, float) and math.isfinite(x) else self.scalar(node, x, "the argument of int")
+
+    def op_float(self, node: Node, x: Value) -> Value:
+        if isinstance(x, str | float):
+            try:
+                return float(x)
+            except ValueError:
+                raise self.fault("TW006", f"'{x}' is not a number", node) from None
+        return float(self.integer(node, x, "the argument of float"))
+
+    def op_len(self, node: Node, x: Value) -> Value:
+        if isinstance(x, tuple):
+            return Int(len(x))
+        raise self.fault("TW003", f"{describe(x)} has no length", node)
+
+    def op_assume(self, node: Node, condition: Value) -> Value:
+        cond = self.scalar(node, condition, "an assumption")
+        if any(isinstance(e, ex.Var) for e in ex.walk(cond)):
+            raise self.fault(
+                "TW005", "an assumption speaks of sizes only; this one names a variable of the kernel", node
+            )
+        if self.in_role or self.loop_depth:
+            raise self.fault("TW005", "assumptions stand at the top of the kernel, outside loops and roles", node)
+        if cond == Int(0):
+            raise self.fault("TW006", "this assumption is never true", node)
+        if not isinstance(cond, Int):
+            self.assumptions.append(ir.Assumption(cond, self.span(node)))
+        return None
+
+    # -------------------------------------------------------------------------------- loops and the grid
+
+    def op_range(self, node: Node, a: Value, b: Value = None, c: Value = Int(1)) -> Value:
+        lo, hi = (Int(0), a) if b is None else (a, b)
+        step = self.step(node, c)
+        return RangeValue("range", self.scalar(node, lo, "the start"), self.scalar(node, hi, "the end"), step)
+
+    def op_static_range(self, node: Node, a: Value, b: Value = None, c: Value = Int(1)) -> Value:
+        loop = self.op_range(node, a, b, c)
+        assert isinstance(loop, RangeValue)
+        return replace(loop, kind="static")
+
+    def step(self, node: Node, value: Value) -> int:
+        step = self.integer(node, value, "the step of a loop")
+        if step < 1:
+            raise self.fault("TW003", f"the step of a loop is positive, not {step}", node)
+        return step
+
+    def op_pipeline(
+        self, node: Node, lo: Value, hi: Value, step: Value, *, stages: Value = Int(3), roles: Value = "single"
+    ) -> Value:
+        count = self.integer(node, stages, "stages")
+        if roles not in ("split", "single"):
+            raise self.fault("TW009", f'roles is "split" or "single", not {describe(roles)}', node)
+        if not 2 <= count <= 32:
+            raise self.fault("TW009", f"a pipeline has 2 to 32 stages, not {count}", node)
+        return RangeValue(
+            "pipeline",
+            self.scalar(node, lo, "the start"),
+            self.scalar(node, hi, "the end"),
+            self.step(node, step),
+            count,
+            str(roles),
+        )
+
+    def op_tiles(self, node: Node, *counts: Value, order: Value = ir.RowMajor(), persistent: Value = Int(0)) -> Value:
+        exprs = tuple(self.scalar(node, c, "a number of tiles") for c in counts)
+        if not exprs or len(exprs) > 3:
+            raise self.fault("TW005", f"a grid has 1 to 3 axes, not {len(exprs)}", node)
+        if not isinstance(order, ir.Grouped | ir.RowMajor):
+            raise self.fault("TW009", f"order is tw.row_major() or tw.grouped(rows), not {describe(order)}", node)
+        if isinstance(order, ir.Grouped) and len(exprs) != 2:
+            raise self.fault("TW009", f"grouped order is for grids of 2 axes, this one has {len(exprs)}", node)
+        flag = bool(self.integer(node, persistent, "persistent"))
+        return RangeValue("tiles", Int(0), Int(0), 1, counts=exprs, order=order, persistent=flag)
+
+    def op_grouped(self, node: Node, rows: Value) -> Value:
+        count = self.integer(node, rows, "the number of rows in a group")
+        if count < 1:
+            raise self.fault("TW009", f"a group has at least one row, not {count}", node)
+        return ir.Grouped(count)
+
+    def op_row_major(self, node: Node) -> Value:
+        return ir.RowMajor()
+
+    def op_programs(self, node: Node, count: Value, *, persistent: Value = Int(0)) -> Value:
+        flag = bool(self.integer(node, persistent, "persistent"))
+        return RangeValue("programs", Int(0), self.scalar(node, count, "the number of programs"), 1, persistent=flag)
+
+    def op_role(self, node: Node, name: Value, *, warps: Value, registers: Value = None) -> Value:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise self.fault("TW009", 'a role has a name: tw.role("load", warps=1)', node)
+        count = self.integer(node, warps, "warps")
+        if count not in (1, 2, 4, 8, 16):
+            raise self.fault("TW603", f"a role has 1, 2, 4, 8 or 16 warps, not {count}", node)
+        budget = None if registers is None else self.integer(node, registers, "registers")
+        if budget is not None and not (24 <= budget <= 256 and budget % 8 == 0):
+            raise self.fault(
+                "TW602", f"a register budget is a multiple of 8 from 24 to 256 (setmaxnreg), not {budget}", node
+            )
+        return RoleValue(name, count, budget)
+
+    # -------------------------------------------------------------------------------- declarations
+
+    def op_choice(self, node: Node, *values: Value) -> Value:
+        found = tuple(self.integer(node, v, "a choice") for v in values)
+        if not found:
+            raise self.fault("TW005", "tw.choice needs at least one value", node)
+        return Choices(found)
+
+    def op_sizes(self, node: Node, *names: Value) -> Value:
+        sizes: list[Value] = []
+        for name in names:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise self.fault("TW005", 'sizes are declared by name: M, N = tw.sizes("M", "N")', node)
+            sizes.append(ex.Size(name))
+        return tuple(sizes) if len(sizes) != 1 else sizes[0]
+
+    def method_tile(self, node: Node, tensor: Value, origin: Value, shape: Value) -> Value:
+        """`A.tile((row, column), (rows, columns))`."""
+        assert isinstance(tensor, Tensor)
+        rank = len(tensor.param.type.shape)
+        starts = origin if isinstance(origin, tuple) else (origin,)
+        extents = shape if isinstance(shape, tuple) else (shape,)
+        if len(starts) != rank or len(extents) != rank:
+            raise self.fault(
+                "TW003",
+                f"'{tensor.param.name}' has {rank} dimension{'s' * (rank > 1)}; .tile takes as many starts and extents, "
+                f"not {len(starts)} and {len(extents)}",
+                node,
+            )
+        sizes = tuple(self.extent(node, e) for e in extents)
+        return ir.View(
+            tensor.param.name,
+            tuple(self.scalar(node, s, "the start of a tile") for s in starts),
+            sizes,
+            self.span(node),
+        )
+
+
+PYTHON_FUNCTIONS = ("range", "min", "max", "len", "int", "float")
+_CONSTANTS: dict[str, Value] = {"inf": math.inf, "pi": math.pi}
+_NOT_PUBLIC = frozenset(("range", "len", "int", "float"))
+
+
+def public_names() -> list[str]:
+    """Names that `tw.` offers inside a kernel or at module level."""
+    operations = [n.removeprefix("op_") for n in dir(Operations) if n.startswith("op_")]
+    return sorted(
+        [n for n in operations if n not in _NOT_PUBLIC]
+        + [*dtypes.ALL, *_CONSTANTS, "Global", "Const", "kernel", "func"]
+    )
+
+
+def module_member(name: str) -> Value:
+    """What `tw.<name>` stands for; None when there is no such name."""
+    found: DType | None = dtypes.ALL.get(name)
+    if found is not None:
+        return found
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if name == "Const":
+        return AnnotationValue("Const")
+    if name in ("Global", "kernel", "func") or (hasattr(Operations, f"op_{name}") and name not in _NOT_PUBLIC):
+        return Builtin(name)
+    return None
+
+
+def known_target(name: str) -> bool:
+    """True for a target that the tables know."""
+    return name in TARGETS

@@ -1,0 +1,180 @@
+"""What a name or an expression of a kernel can stand for while the front end elaborates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from tilewright.dtypes import DType
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Bin, Int, Not, Size, Var
+from tilewright.layout import DistributedLayout, SharedLayout
+from tilewright.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """An operation of the language (`tw.load`) or one of the Python functions it knows (`range`, `min`)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TilewrightModule:
+    """The module `tilewright` itself, under whatever name the file imports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor argument."""
+
+    param: ir.Param
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBuffer:
+    """A shared-memory allocation."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Barriers:
+    """A barrier allocation."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`value.name`, to be called."""
+
+    value: Value
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeValue:
+    """What stands after `in` of a `for`: `kind` names the loop, `args` what it needs."""
+
+    kind: str
+    lo: ir.Expr
+    hi: ir.Expr
+    step: int
+    stages: int = 0
+    roles: str = "single"
+    counts: tuple[ir.Expr, ...] = ()
+    order: ir.Order = ir.RowMajor()
+    persistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoleValue:
+    """`tw.role(…)` after `with`."""
+
+    name: str
+    warps: int
+    registers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationValue:
+    """`Global[…]` or `Const` in a parameter list."""
+
+    kind: str
+    dtype: DType | None = None
+    shape: tuple[ir.Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """`tw.choice(64, 128)`: values of a compile-time argument."""
+
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function marked `@tw.func`, inlined where it is called. `base` is where its text begins in the file."""
+
+    name: str
+    node: Node
+    text: bytes
+    scope: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A name that exists but has no usable value; `why` completes "'x' …". Silent when another problem explains it."""
+
+    why: str
+    silent: bool = False
+    span: Span | None = None
+
+
+Value = (
+    Int | Size | Var | Bin | Not | float | str | None
+    | tuple["Value", ...]
+    | DType | DistributedLayout | SharedLayout
+    | Builtin | TilewrightModule | Tensor | ir.View | ir.TileRef | SharedBuffer | ir.BufRef | Barriers | ir.BarRef
+    | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | ir.Grouped | ir.RowMajor | Unusable
+)  # fmt: skip
+
+
+def describe(value: Value) -> str:
+    """A few words for messages."""
+    match value:
+        case Int(v):
+            return f"the integer {v}"
+        case Size(name):
+            return f"the size {name}"
+        case Var() | Bin() | Not():
+            return "a scalar known only at run time"
+        case float():
+            return f"the number {value}"
+        case str():
+            return f"the string '{value}'"
+        case None:
+            return "None"
+        case tuple():
+            return f"a tuple of {len(value)}"
+        case DType():
+            return f"the element type {value}"
+        case Builtin(name):
+            return f"the operation '{name}'"
+        case TilewrightModule():
+            return "the module tilewright"
+        case Tensor(param):
+            return f"the tensor '{param.name}'"
+        case ir.View(tensor=tensor):
+            return f"a tile view of '{tensor}'"
+        case ir.TileRef():
+            return "a register tile"
+        case SharedBuffer(name):
+            return f"the shared buffer '{name}'"
+        case ir.BufRef(buffer=buffer):
+            return f"a stage of '{buffer}'"
+        case Barriers(name):
+            return f"the barriers '{name}'"
+        case ir.BarRef(barrier=barrier):
+            return f"a slot of '{barrier}'"
+        case Method(name=name):
+            return f"the method '{name}'"
+        case RangeValue(kind=kind):
+            return f"a loop ({kind})"
+        case RoleValue():
+            return "a role"
+        case AnnotationValue(kind=kind):
+            return kind
+        case Choices():
+            return "a choice"
+        case Helper(name=name):
+            return f"the helper '{name}'"
+        case ir.Grouped() | ir.RowMajor():
+            return "a grid order"
+        case Unusable():
+            return "a name without a value"
+        case _:
+            return f"the layout {value}"
