@@ -22,8 +22,24 @@ export function registerKernelCommands(
 ): vscode.Disposable {
   const expanded = new VirtualDocuments("tilewright-expanded");
 
+  const atWork = new Set<string>();
+
+  /** The server's answer. One request of a kind at a time for a kernel: a second click is a mistake. */
+  async function ask<Result>(name: keyof typeof serverCommand, kernel: KernelReference): Promise<Result> {
+    const job = `${name} ${kernel.kernel} ${kernel.uri}`;
+    if (atWork.has(job)) {
+      throw new Error("the request before this one is still at work");
+    }
+    atWork.add(job);
+    try {
+      return await server.execute<Result>(serverCommand[name], kernel);
+    } finally {
+      atWork.delete(job);
+    }
+  }
+
   async function check(kernel: KernelReference): Promise<void> {
-    const result = await server.execute<CheckResult>(serverCommand.check, kernel);
+    const result = await ask<CheckResult>("check", kernel);
     const text = describeCheck(kernel.kernel, result);
     output.info(text);
     if (result.verdict !== "refuted") {
@@ -37,7 +53,7 @@ export function registerKernelCommands(
     if (!(await requireTrust("Running a kernel"))) {
       return;
     }
-    const result = await server.execute<RunResult>(serverCommand.run, kernel);
+    const result = await ask<RunResult>("run", kernel);
     const text = describeRun(kernel.kernel, result);
     output.info(`${text}\n${JSON.stringify(result, undefined, 2)}`);
     if (result.correct === false) {
@@ -51,12 +67,12 @@ export function registerKernelCommands(
     if (!(await requireTrust("Optimizing a kernel"))) {
       return;
     }
-    const result = await server.execute<OptimizeResult>(serverCommand.optimize, kernel);
+    const result = await ask<OptimizeResult>("optimize", kernel);
     await proposals.show(vscode.Uri.parse(kernel.uri), result);
   }
 
   async function expand(kernel: KernelReference): Promise<void> {
-    const { source } = await server.execute<ExpandResult>(serverCommand.expand, kernel);
+    const { source } = await ask<ExpandResult>("expand", kernel);
     const stem = path.basename(vscode.Uri.parse(kernel.uri).path, ".py");
     const uri = expanded.put(`${stem}.${kernel.kernel}.expanded.py`, source, kernel.uri);
     await vscode.window.showTextDocument(uri, { viewColumn: vscode.ViewColumn.Beside, preview: true });

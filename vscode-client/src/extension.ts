@@ -28,7 +28,9 @@ export function activate(context: vscode.ExtensionContext): void {
   const startFor = (document: vscode.TextDocument): void => {
     if (!running.started && document.languageId === "python" && importsTilewright.test(document.getText())) {
       void running.start();
-      void onDidChangeInterpreter(restart).then((listener) => context.subscriptions.push(listener));
+      void onDidChangeInterpreter(() => void running.restartIfMoved()).then((listener) =>
+        context.subscriptions.push(listener),
+      );
     }
   };
 
@@ -42,9 +44,7 @@ export function activate(context: vscode.ExtensionContext): void {
     vscode.commands.registerCommand("tilewright.showOutput", () => {
       output.show();
     }),
-    vscode.commands.registerCommand("tilewright.openSettings", () =>
-      vscode.commands.executeCommand("workbench.action.openSettings", "@ext:tilewright.tilewright"),
-    ),
+    vscode.commands.registerCommand("tilewright.openSettings", openSettings),
     vscode.commands.registerCommand("tilewright.applyProposal", () => proposals.apply()),
     vscode.commands.registerCommand("tilewright.discardProposal", () => proposals.discard()),
     vscode.workspace.onDidOpenTextDocument(startFor),
@@ -61,6 +61,16 @@ export function activate(context: vscode.ExtensionContext): void {
     }),
   );
   vscode.workspace.textDocuments.forEach(startFor);
+}
+
+/** In a remote window, settings that name a program belong to the remote machine and are shown only there. */
+async function openSettings(): Promise<void> {
+  const query = "@ext:tilewright.tilewright";
+  if (vscode.env.remoteName === undefined) {
+    await vscode.commands.executeCommand("workbench.action.openSettings", query);
+  } else {
+    await vscode.commands.executeCommand("workbench.action.openRemoteSettings", { query });
+  }
 }
 
 export async function deactivate(): Promise<void> {

@@ -2,7 +2,7 @@
 import * as path from "node:path";
 import * as vscode from "vscode";
 import type { OptimizeResult, Variant } from "./protocol";
-import { formatTime } from "./text";
+import { formatTime, smallestChange } from "./text";
 import { VirtualDocuments } from "./virtual";
 
 export const proposalScheme = "tilewright-proposal";
@@ -117,26 +117,6 @@ function proposalOf(tab: vscode.Tab): vscode.Uri | undefined {
 async function closeTabs(uri: vscode.Uri): Promise<void> {
   const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs);
   await vscode.window.tabGroups.close(tabs.filter((tab) => proposalOf(tab)?.toString() === uri.toString()));
-}
-
-/**
- * The one replacement that turns `before` into `after`, as offsets into `before`. Whole lines, so that cursors,
- * breakpoints and folds outside the rewritten kernel stay where they are.
- */
-export function smallestChange(before: string, after: string): { start: number; end: number; text: string } {
-  const shorter = Math.min(before.length, after.length);
-  let start = 0;
-  while (start < shorter && before[start] === after[start]) {
-    start += 1;
-  }
-  start = before.lastIndexOf("\n", start - 1) + 1;
-  let tail = 0;
-  while (tail < shorter - start && before.at(-1 - tail) === after.at(-1 - tail)) {
-    tail += 1;
-  }
-  const lineEnd = before.indexOf("\n", before.length - tail);
-  tail = tail === 0 || lineEnd === -1 ? 0 : before.length - lineEnd - 1;
-  return { start, end: before.length - tail, text: after.slice(start, after.length - tail) };
 }
 
 function bestTiming(variants: readonly Variant[]): string | undefined {

@@ -9,6 +9,8 @@ import {
   ExecuteCommandRequest,
   LanguageClient,
   type LanguageClientOptions,
+  RevealOutputChannelOn,
+  State,
   TransportKind,
 } from "vscode-languageclient/node";
 import { findServerCommand, type ServerCommand, ServerNotFound } from "./interpreters";
@@ -29,6 +31,8 @@ export class Server implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private queue: Promise<void> = Promise.resolve();
   private wanted = false;
+  /** Command line of the server that runs or was last tried. */
+  private running: string | undefined;
 
   constructor(
     private readonly output: vscode.LogOutputChannel,
@@ -54,9 +58,18 @@ export class Server implements vscode.Disposable {
     });
   }
 
-  /** True once a start was asked for: settings that change now need a restart. */
+  /** True once a start was asked for. */
   get started(): boolean {
     return this.wanted;
+  }
+
+  /** Starts the server anew if another command would be found now: the interpreter or a setting has changed. */
+  async restartIfMoved(): Promise<void> {
+    await this.queue;
+    const found = await findServerCommand().catch(() => undefined);
+    if (this.wanted && found !== undefined && commandLine(found) !== this.running) {
+      await this.restart();
+    }
   }
 
   stop(): Promise<void> {
@@ -110,7 +123,8 @@ export class Server implements vscode.Disposable {
       );
       return;
     }
-    this.output.info(`Starting (${command.origin}): ${[command.command, ...command.args].join(" ")}`);
+    this.running = commandLine(command);
+    this.output.info(`Starting (${command.origin}): ${this.running}`);
     const stderr: string[] = [];
     const client = this.createClient(command, stderr);
     this.client = client;
@@ -123,7 +137,7 @@ export class Server implements vscode.Disposable {
       const reason = stderr.at(-1) ?? (error instanceof Error ? error.message : String(error));
       this.output.error(`The language server did not start: ${reason}`);
       this.reportFailure(
-        `The Tilewright language server did not start with "${[command.command, ...command.args].join(" ")}": ${reason}`,
+        `The Tilewright language server did not start with "${commandLine(command)}": ${reason}`,
       );
     }
   }
@@ -137,6 +151,7 @@ export class Server implements vscode.Disposable {
         { language: "python", scheme: "untitled" },
       ],
       outputChannel: this.output,
+      revealOutputChannelOn: RevealOutputChannelOn.Never, // a hover that fails belongs in the log, not in a pop-up
       traceOutputChannel: this.trace,
       diagnosticCollectionName: "tilewright",
       initializationOptions,
@@ -156,7 +171,7 @@ export class Server implements vscode.Disposable {
         },
       },
     };
-    const client = new LanguageClient(
+    const client = new QuietClient(
       "tilewright", // also the section of trace.server
       "Tilewright",
       { command: command.command, args: [...command.args], transport: TransportKind.stdio },
@@ -186,13 +201,7 @@ export class Server implements vscode.Disposable {
         if (crashes.filter((time) => now - time < restartWindowMs).length <= restartsAllowed) {
           this.output.warn("The language server ended unexpectedly and is started again.");
           this.status.setServer("starting");
-          // The client restarts itself; its state says when it is back.
-          const listener = this.client?.onDidChangeState(() => {
-            if (this.client?.isRunning() === true) {
-              this.status.setServer("running");
-              listener?.dispose();
-            }
-          });
+          this.watchRestart();
           return { action: CloseAction.Restart, handled: true };
         }
         this.status.setServer("stopped");
@@ -203,6 +212,21 @@ export class Server implements vscode.Disposable {
         return { action: CloseAction.DoNotRestart, handled: true };
       },
     };
+  }
+
+  /** After a crash the client starts the server by itself; only its state says how that went. */
+  private watchRestart(): void {
+    const client = this.client;
+    const listener = client?.onDidChangeState(({ newState }) => {
+      if (newState === State.Running) {
+        this.status.setServer("running");
+        listener?.dispose();
+      } else if (newState === State.StartFailed && client === this.client) {
+        this.status.setServer("stopped");
+        this.reportFailure("The Tilewright language server ended and could not be started again.");
+        listener?.dispose();
+      }
+    });
   }
 
   private async shutDown(): Promise<void> {
@@ -233,9 +257,20 @@ export class Server implements vscode.Disposable {
   }
 }
 
+function commandLine({ command, args }: ServerCommand): string {
+  return [command, ...args].join(" ");
+}
+
 function settings(): ServerSettings {
   const configuration = vscode.workspace.getConfiguration("tilewright");
   return { target: configuration.get("target", ""), runner: configuration.get("runner", "local") };
+}
+
+/** Start failures are reported by Server, with what to do about them; the library's own pop-up would come on top. */
+class QuietClient extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
+  }
 }
 
 function forEachLine(stream: Readable, use: (line: string) => void): void {

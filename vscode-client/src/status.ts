@@ -84,22 +84,23 @@ export class StatusBar implements vscode.Disposable {
   private showVerdicts(status: DocumentStatus): void {
     const kernels = [...status.kernels.values()];
     const total = status.total ?? sum(kernels);
-    const text = describeCounts(total);
     const lines = kernels.map(
       (kernel) => `${kernel.kernel ?? ""}: ${kernel.state === "checking" ? "checking" : describeCounts(kernel)}`,
     );
-    const tooltip = [...lines, "Click to see the output of Tilewright."].join("\n\n");
+    const tooltip = [...lines, "Click to see the output of Tilewright."].join("\n");
     if (status.checking || kernels.some((kernel) => kernel.state === "checking")) {
       this.set("$(sync~spin) Tilewright: checking", tooltip);
+    } else if (total.proved + total.refuted + total.unknown === 0) {
+      this.set("$(warning) Tilewright: no verdict", tooltip); // such as a kernel with a syntax error
     } else {
       const icon = total.refuted > 0 ? "$(error)" : total.unknown > 0 ? "$(question)" : "$(pass)";
-      this.set(`${icon} Tilewright: ${text}`, tooltip);
+      this.set(`${icon} Tilewright: ${describeCounts(total)}`, tooltip);
     }
   }
 
   private set(text: string, tooltip: string): void {
     this.item.text = text;
-    this.item.tooltip = new vscode.MarkdownString(tooltip);
+    this.item.tooltip = tooltip;
     this.item.show();
   }
 }

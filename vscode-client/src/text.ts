@@ -1,4 +1,4 @@
-/** Results as text for a person. */
+/** Results as text for a person, and changes to text; nothing here needs the editor. */
 import type { CheckResult, RunResult } from "./protocol";
 
 /** Three significant digits with a unit between µs and s. */
@@ -31,6 +31,27 @@ export function describeCheck(kernel: string, { verdict, proved, refuted, unknow
   const total = proved + refuted + unknown;
   const rest = [refuted > 0 ? `${refuted} refuted` : "", unknown > 0 ? `${unknown} unknown` : ""].filter(Boolean);
   return [`${kernel}: ${verdict}, ${proved} of ${total} obligations proved`, ...rest].join(", ");
+}
+
+/**
+ * The one replacement that turns `before` into `after`, as offsets into `before`. Whole lines, so that cursors,
+ * breakpoints and folds outside the rewritten kernel stay where they are.
+ */
+export function smallestChange(before: string, after: string): { start: number; end: number; text: string } {
+  const old = before.split(/(?<=\n)/);
+  const fresh = after.split(/(?<=\n)/);
+  const shorter = Math.min(old.length, fresh.length);
+  let head = 0;
+  while (head < shorter && old[head] === fresh[head]) {
+    head += 1;
+  }
+  let tail = 0;
+  while (tail < shorter - head && old.at(-1 - tail) === fresh.at(-1 - tail)) {
+    tail += 1;
+  }
+  const start = old.slice(0, head).join("").length;
+  const end = old.slice(0, old.length - tail).join("").length;
+  return { start, end, text: fresh.slice(head, fresh.length - tail).join("") };
 }
 
 function significant(value: number): string {
