@@ -1,0 +1,1 @@
+"""Grid: programs and output tiles match one to one, and all roles walk the same grid."""

@@ -1,0 +1,255 @@
+"""TW301, TW302, TW303: each tile of an output is written exactly once.
+
+The grid sends programs (and the iterations around a store) to tiles of the output. Three things make it right:
+
+- TW301: every program's tile is a tile of the output: its origin is inside the tensor and on the tile grid;
+- TW302: no two programs write the same tile;
+- TW303: no tile is left out.
+
+Range and injectivity are proved separately, with all sizes symbolic; coverage then follows from counting: as many
+writes as tiles, each inside, no two alike. Where a store is conditional, coverage is shown by naming the program that writes a
+given tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from tilewright.ir import expr as ex
+from tilewright.problem import Fix, Related
+
+from ...context import KernelContext
+from ...integers import Binder, Decision, Question
+from ...integers.question import conjunction
+from ...report import Obligation, Verdict
+from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
+from .writes import Fault, Write, outputs, small_faults
+
+RANGE, INJECTIVE, COVERAGE = "TW301", "TW302", "TW303"
+_TWIN = "~"
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """Range of each store, injectivity of each pair of stores, coverage of each output."""
+    for tensor, writes in outputs(context).items():
+        faults = small_faults(context, writes)
+        verdicts: set[Verdict] = set()
+        for write in writes:
+            done = _range(context, write, faults.get("outside"))
+            verdicts.add(done.verdict)
+            yield done
+        for i, write in enumerate(writes):
+            for other in writes[i:]:
+                done = _injective(context, write, other, faults.get("twice"))
+                verdicts.add(done.verdict)
+                yield done
+        if "refuted" not in verdicts:
+            # Otherwise the tiles that are missing follow from the fault already reported.
+            yield _coverage(context, tensor, writes, verdicts == {"proved"}, faults.get("missing"))
+
+
+def _range(context: KernelContext, write: Write, fault: Fault | None) -> Obligation:
+    tensor, shape = write.view.tensor, write.view.shape
+    parts: list[ex.Expr] = []
+    for origin, coordinate, extent, tiles, b in zip(
+        write.origin, write.coordinates, write.extents, write.tiles, shape, strict=True
+    ):
+        if coordinate is None:
+            parts += [ex.Bin("<=", ex.Int(0), origin), ex.Bin("<", origin, extent)]
+            parts.append(ex.Bin("==", ex.Bin("%", origin, ex.Int(b)), ex.Int(0)))
+        else:
+            parts += [ex.Bin("<=", ex.Int(0), coordinate), ex.Bin("<", coordinate, tiles)]
+    if fault is not None and fault.write is write:
+        decision = Decision("refuted", "small grids", fault.model)
+    else:
+        decision = context.decider.decide(write.site.question(conjunction(parts)), probing=False)
+
+    def message(m: Values) -> str:
+        at = tuple(ex.evaluate(o, m) for o in write.origin)
+        extents = tuple(ex.evaluate(e, m) for e in write.extents)
+        text = f"The tile at {_index(tensor, at)}"
+        if all(0 <= o < e for o, e in zip(at, extents, strict=True)):
+            return f"{text} is not on the grid of {_by(shape)} tiles, so tiles overlap or leave gaps."
+        return f"{text} lies outside {tensor}, which has {_by(extents)} elements: this program writes no tile of the output."
+
+    what = f"every tile stored to {tensor} is one of its {_by(shape)} tiles"
+    return settle(
+        context, write.site, RANGE, "grid", what, decision, message,
+        span=write.span, element=lambda m: tuple(ex.evaluate(o, m) for o in write.origin),
+    )  # fmt: skip
+
+
+def _injective(context: KernelContext, write: Write, other: Write, fault: Fault | None) -> Obligation:
+    same = write is other
+    tensor = write.view.tensor
+    what = f"no tile of {tensor} is stored twice" + ("" if same else " by two statements")
+    first, second = write.site.question(ex.Int(1)), other.site.question(ex.Int(1))
+    names = frozenset(b.name for b in second.binders)
+    env: dict[str, ex.Expr] = {n: ex.Var(n + _TWIN) for n in names}
+    twins = tuple(b.renamed(_TWIN, names) for b in second.binders)
+    facts = (*first.facts, *(t for f in second.facts if (t := ex.substitute(f, env)) not in first.facts))
+    apart: list[ex.Expr] = [_differs(write, other, dim, env) for dim in range(len(write.origin))]
+    if same:
+        apart.append(
+            conjunction(ex.Bin("==", ex.Var(b.name), ex.Var(b.name + _TWIN)) for b in write.site.loops)
+        )
+    claim = apart[0] if apart else ex.Int(0)
+    for part in apart[1:]:
+        claim = ex.Bin("or", claim, part)
+    if fault is not None and fault.other is not None and fault.write in (write, other):
+        decision = Decision(
+            "refuted", "small grids", {**fault.model, **{n + _TWIN: v for n, v in fault.other.items()}}
+        )
+    else:
+        decision = context.decider.decide(Question(claim, facts, (*first.binders, *twins)), probing=False)
+
+    def message(m: Values) -> str:
+        at = tuple(ex.evaluate(o, m) for o in write.origin)
+        one = ", ".join(f"{b.label} = {m[b.name]}" for b in write.site.loops)
+        two = ", ".join(f"{b.label} = {m[b.name + _TWIN]}" for b in other.site.loops)
+        return f"The tile at {_index(tensor, at)} is written twice: with {one or 'the first store'} and with {two or 'the second'}."
+
+    return settle(
+        context, write.site, INJECTIVE, "grid", what, decision, message, span=write.span,
+        element=lambda m: tuple(ex.evaluate(o, m) for o in write.origin),
+        related=() if same else (Related(other.span, "the other store"),),
+        values=lambda m: {f"other {b.label}": str(m[b.name + _TWIN]) for b in other.site.loops},
+    )  # fmt: skip
+
+
+def _differs(write: Write, other: Write, dim: int, env: dict[str, ex.Expr]) -> ex.Expr:
+    """Tiles of the two writes do not meet in `dim`: unequal tile numbers, or disjoint intervals where those are unknown."""
+    a, b = write.coordinates[dim], other.coordinates[dim]
+    if a is not None and b is not None and write.view.shape[dim] == other.view.shape[dim]:
+        return ex.Bin("!=", a, ex.substitute(b, env))
+    x, y = write.origin[dim], ex.substitute(other.origin[dim], env)
+    before = ex.Bin("<=", ex.add(x, ex.Int(write.view.shape[dim])), y)
+    after = ex.Bin("<=", ex.add(y, ex.Int(other.view.shape[dim])), x)
+    return ex.Bin("or", before, after)
+
+
+def _coverage(
+    context: KernelContext, tensor: str, writes: Sequence[Write], one_to_one: bool, fault: Fault | None
+) -> Obligation:
+    what = f"every tile of {tensor} is stored"
+    first = writes[0]
+    if fault is not None:
+        return _missing(context, first, what, fault.model, fault.origin)
+    shapes = {w.view.shape for w in writes}
+    if len(shapes) == 1:
+        counts = [_count(w) for w in writes]
+        if None not in counts:
+            total: ex.Expr = ex.Int(0)
+            for count in counts:
+                total = ex.add(total, count or ex.Int(0))
+            needed = _product(first.tiles)
+            enough = context.decider.decide(Question(ex.Bin("<=", needed, total), context.assumptions))
+            if enough.verdict == "refuted":
+                # Fewer writes than tiles: some tile goes without, whatever the map.
+                return _missing(context, first, what, enough.model, None)
+            if enough.verdict == "proved" and one_to_one:
+                return Obligation(COVERAGE, "grid", what, first.span, "proved", how="counting")
+    if len(writes) == 1:
+        for witness in _witnesses(first):
+            if context.decider.decide(witness, probing=False).verdict == "proved":
+                return Obligation(COVERAGE, "grid", what, first.span, "proved", how="witness")
+    reason = "no program is known that writes a given tile" if one_to_one else "range or injectivity is open"
+    return unknown(context, COVERAGE, "grid", what, first.span, reason)
+
+
+def _count(write: Write) -> ex.Expr | None:
+    """How often the store runs; None when that depends on conditions or on other binders."""
+    if write.site.conditions:
+        return None
+    counts: list[ex.Expr] = []
+    for b in write.site.loops:
+        if any(isinstance(e, ex.Var) for part in (b.lo, b.hi) for e in ex.walk(part)):
+            return None
+        length = ex.sub(b.hi, b.lo)
+        counts.append(ex.Bin("max", ex.Int(0), ex.cdiv(length, ex.Int(b.step))))
+    return _product(counts)
+
+
+def _witnesses(write: Write) -> Iterator[Question]:
+    """Questions that name, for a tile, the program and iterations that write it: row-major, then column-major numbering."""
+    if any(c is None for c in write.coordinates) or not write.tracked:
+        return
+    programs = [b for b in write.site.loops if b.kind == "program"]
+    chosen: dict[str, ex.Expr] = {}
+    left: list[int] = []
+    for dim, coordinate in enumerate(write.coordinates):
+        used = [b for b in write.site.loops if b.kind == "loop" and coordinate and b.name in ex.names(coordinate)]
+        if used and write.origin[dim] == ex.Var(used[0].name):
+            chosen[used[0].name] = ex.mul(_tile(dim), ex.Int(write.view.shape[dim]))
+        else:
+            left.append(dim)
+    if len(programs) > 1 or len(chosen) + len(programs) != len(write.site.loops):
+        return
+    tiles = tuple(
+        Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles)
+    )
+    for dims in (left, left[::-1]):
+        number: ex.Expr = ex.Int(0)
+        for dim in dims:
+            number = ex.add(ex.mul(number, write.tiles[dim]), _tile(dim))
+        env = {**chosen, **{p.name: number for p in programs}}
+        claims = [ex.substitute(c, env) for c in write.site.conditions]
+        for b in write.site.loops:
+            value, lo, hi = env[b.name], ex.substitute(b.lo, env), ex.substitute(b.hi, env)
+            claims += [ex.Bin("<=", lo, value), ex.Bin("<", value, hi)]
+            if b.step > 1:
+                claims.append(ex.Bin("==", ex.Bin("%", ex.sub(value, lo), ex.Int(b.step)), ex.Int(0)))
+        for dim, coordinate in enumerate(write.coordinates):
+            if coordinate is not None:
+                claims.append(ex.Bin("==", ex.substitute(coordinate, env), _tile(dim)))
+        assumptions = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
+        yield Question(conjunction(claims), assumptions, tiles)
+
+
+def _tile(dim: int) -> ex.Expr:
+    return ex.Var(f"tile {dim}")
+
+
+def _missing(
+    context: KernelContext, write: Write, what: str, model: dict[str, int], origin: tuple[int, ...] | None
+) -> Obligation:
+    sizes = context.decider.complete(
+        {n: v for n, v in model.items() if n in context.kernel.sizes}, context.kernel.sizes, context.assumptions
+    )
+    tensor = write.view.tensor
+    needed = prod(ex.evaluate(t, sizes) for t in write.tiles)
+    which = f"the tile at {_index(tensor, origin)}" if origin else "at least one tile"
+    example = counterexample(context, write.site, sizes, element=origin or ())
+    text = (
+        f"No program stores {which}: {tensor} has {needed} tile{'s' if needed != 1 else ''} of {_by(write.view.shape)} elements. "
+        f"{situation(example)}"
+    )
+    return refuted(
+        context, COVERAGE, "grid", what, write.span, text, example=example, fixes=_one_tile_fixes(context, write)
+    )
+
+
+def _one_tile_fixes(context: KernelContext, write: Write) -> tuple[Fix, ...]:
+    """Where the origin of a dimension never moves, one tile must span it: offer that as an assumption."""
+    found = [
+        assume_fix(context, ex.Bin("<=", extent, ex.Int(b)))
+        for origin, extent, b in zip(write.origin, write.extents, write.view.shape, strict=True)
+        if origin == ex.Int(0) and not isinstance(extent, ex.Int)
+    ]
+    return fixes_of(*found)
+
+
+def _product(factors: Sequence[ex.Expr]) -> ex.Expr:
+    result: ex.Expr = ex.Int(1)
+    for f in factors:
+        result = ex.mul(result, f)
+    return result
+
+
+def _index(tensor: str, at: Sequence[int]) -> str:
+    return f"{tensor}[{', '.join(map(str, at))}]"
+
+
+def _by(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))

@@ -1,0 +1,197 @@
+"""The stores of a kernel as maps from programs and iterations to tiles of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from time import perf_counter
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.source import Span
+
+from ...context import KernelContext, Site, view_span
+from ...integers.compiled import Env, compiled
+from ...integers.question import Binder
+from ...integers.ranges import divisor, known_divisors
+
+_BUDGET_S = 0.04
+_MOST_WRITES = 1500
+
+
+@dataclass(frozen=True)
+class Write:
+    """One store statement: `origin` over sizes and binders, `extents` of the tensor over sizes."""
+
+    site: Site
+    view: ir.View
+    origin: tuple[ex.Expr, ...]
+    extents: tuple[ex.Expr, ...]
+
+    @property
+    def span(self) -> Span:
+        """Where the view stands."""
+        return view_span(self.site.stmt, self.view)
+
+    @cached_property
+    def tiles(self) -> tuple[ex.Expr, ...]:
+        """Number of tiles in each dimension of the tensor."""
+        return tuple(ex.cdiv(e, ex.Int(b)) for e, b in zip(self.extents, self.view.shape, strict=True))
+
+    @cached_property
+    def coordinates(self) -> tuple[ex.Expr | None, ...]:
+        """Tile number in each dimension; None where the origin is not evidently a multiple of the tile extent."""
+        steps = {b.name: b for b in self.site.loops if b.kind == "loop"}
+        return tuple(_quotient(o, b, steps) for o, b in zip(self.origin, self.view.shape, strict=True))
+
+    @property
+    def tracked(self) -> bool:
+        """False when origin or surroundings hold values that are not known."""
+        names = {n for e in (*self.origin, *self.site.conditions) for n in ex.names(e)}
+        for b in self.site.loops:
+            names |= ex.names(b.lo) | ex.names(b.hi)
+        return not any(b.kind == "free" and b.name in names for b in self.site.binders)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a small grid showed: sizes with the values of binders, and the tiles in question."""
+
+    kind: str
+    write: Write
+    model: dict[str, int]
+    origin: tuple[int, ...]
+    other: dict[str, int] | None = None
+
+
+def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
+    """The writes of each tensor that the kernel stores to, by name, in source order."""
+    found: dict[str, list[Write]] = {}
+    for site, view in context.views():
+        if isinstance(site.stmt, ir.Store | ir.TmaStore):
+            origin = tuple(site.value(o) for o in view.origin)
+            extents = context.kernel.param(view.tensor).type.shape
+            found.setdefault(view.tensor, []).append(Write(site, view, origin, extents))
+    return {name: tuple(writes) for name, writes in found.items()}
+
+
+def small_faults(context: KernelContext, writes: Sequence[Write]) -> dict[str, Fault]:
+    """Run the maps of one tensor over small grids: the first fault of each kind (`outside`, `twice`, `missing`), smallest grids first.
+
+    Stops after some tens of milliseconds; an empty result proves nothing.
+    """
+    if not all(w.tracked for w in writes):
+        return {}
+    runs = [_run(w) for w in writes]
+    deadline = perf_counter() + _BUDGET_S
+    found: dict[str, Fault] = {}
+    for sizes in _small_grids(context, writes):
+        try:
+            _one_grid(writes, runs, sizes, found)
+        except ZeroDivisionError:
+            continue
+        if perf_counter() > deadline or len(found) == 3:
+            break
+    return found
+
+
+def _one_grid(
+    writes: Sequence[Write],
+    runs: Sequence[Callable[[dict[str, int]], Iterator[dict[str, int]]]],
+    sizes: dict[str, int],
+    found: dict[str, Fault],
+) -> None:
+    seen: dict[tuple[int, ...], dict[str, int]] = {}
+    extents = tuple(ex.evaluate(e, sizes) for e in writes[0].extents)
+    shape, total = writes[0].view.shape, 0
+    uniform = all(w.view.shape == shape for w in writes)
+    for write, run in zip(writes, runs, strict=True):
+        origins = compiled(write.origin)
+        for env in run(sizes):
+            total += 1
+            if total > _MOST_WRITES:
+                return
+            origin = origins(env)
+            uniform &= all(o % b == 0 for o, b in zip(origin, shape, strict=True))
+            if any(not 0 <= o < e for o, e in zip(origin, extents, strict=True)):
+                found.setdefault("outside", Fault("outside", write, dict(env), origin))
+            elif origin in seen:
+                found.setdefault("twice", Fault("twice", write, seen[origin], origin, dict(env)))
+            else:
+                seen[origin] = dict(env)
+    if uniform and "missing" not in found:
+        for origin in product(*(range(0, e, b) for e, b in zip(extents, shape, strict=True))):
+            if origin not in seen:
+                found["missing"] = Fault("missing", writes[0], dict(sizes), origin)
+                break
+
+
+def _run(write: Write) -> Callable[[dict[str, int]], Iterator[dict[str, int]]]:
+    """A function that walks all binder values of a write at given sizes."""
+    binders = write.site.loops
+    bounds = [compiled((b.lo, b.hi)) for b in binders]
+    conditions: Callable[[Env], tuple[int, ...]] = compiled(write.site.conditions)
+
+    def walk(depth: int, env: dict[str, int]) -> Iterator[dict[str, int]]:
+        if depth == len(binders):
+            if all(conditions(env)):
+                yield env
+            return
+        lo, hi = bounds[depth](env)
+        for value in range(lo, hi, binders[depth].step):
+            env[binders[depth].name] = value
+            yield from walk(depth + 1, env)
+
+    return lambda sizes: walk(0, dict(sizes))
+
+
+def _small_grids(context: KernelContext, writes: Sequence[Write]) -> Iterator[dict[str, int]]:
+    """Sizes that give few tiles in each dimension and satisfy the assumptions, fewest tiles first."""
+    known = known_divisors(context.assumptions)
+    tile_of: dict[str, int] = {}
+    for w in writes:
+        for extent, b in zip(w.extents, w.view.shape, strict=True):
+            for name in ex.names(extent):
+                tile_of[name] = max(b, tile_of.get(name, 1))
+    exprs = [*(o for w in writes for o in w.origin), *(b.hi for w in writes for b in w.site.loops)]
+    constants = {i.value for e in exprs for i in ex.walk(e) if isinstance(i, ex.Int)}
+    counts = sorted({*range(1, 10), *(c + 1 for c in constants if 9 <= c <= 64)})
+    choices: list[list[tuple[int, int]]] = []  # (tiles, size) for each size
+    for name in context.kernel.sizes:
+        d = known.get(name, 1)
+        tile = tile_of.get(name)
+        if tile is None:
+            choices.append([(0, d)])
+        else:
+            # The smallest size with that many tiles, and the one that fills them.
+            sizes = {(n, -(-((n - 1) * tile + 1) // d) * d) for n in counts}
+            sizes |= {(n, n * tile) for n in counts[:3]}
+            choices.append(sorted(sizes))
+    assumptions = compiled(context.assumptions)
+    combined = sorted(product(*choices), key=lambda c: (sum(n for n, _ in c), c))
+    for choice in combined:
+        env = dict(zip(context.kernel.sizes, (s for _, s in choice), strict=True))
+        if all(assumptions(env)):
+            yield env
+
+
+def _quotient(origin: ex.Expr, extent: int, steps: Mapping[str, Binder]) -> ex.Expr | None:
+    """`origin / extent` where the division is evidently exact."""
+    if extent == 1:
+        return origin
+    match origin:
+        case ex.Int(value) if value % extent == 0:
+            return ex.Int(value // extent)
+        case (ex.Bin("*", x, ex.Int(c)) | ex.Bin("*", ex.Int(c), x)) if c % extent == 0:
+            return ex.mul(x, ex.Int(c // extent))
+        case ex.Bin("+" | "-" as op, a, b):
+            qa, qb = _quotient(a, extent, steps), _quotient(b, extent, steps)
+            return None if qa is None or qb is None else ex.binary(op, qa, qb)
+        case ex.Var(name) if name in steps:
+            binder = steps[name]
+            exact = binder.step % extent == 0 and divisor(binder.lo, {}) % extent == 0
+            return ex.floordiv(origin, ex.Int(extent)) if exact else None
+        case _:
+            return None

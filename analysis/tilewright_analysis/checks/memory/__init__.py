@@ -1,0 +1,1 @@
+"""Memory: accesses inside their tensors and rings, index arithmetic inside 32 bits."""

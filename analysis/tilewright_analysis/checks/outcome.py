@@ -1,0 +1,156 @@
+"""From a decision about integers to an obligation with a message, a counterexample and fixes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from tilewright.ir import expr as ex
+from tilewright.problem import Edit, Fix, Related, Severity
+from tilewright.source import NO_SPAN, Span
+
+from ..context import KernelContext, Site
+from ..integers import Decision
+from ..report import Counterexample, Family, Finding, Obligation, TraceStep
+
+Values = Mapping[str, int]
+
+
+def settle(
+    context: KernelContext,
+    site: Site,
+    code: str,
+    family: Family,
+    what: str,
+    decision: Decision,
+    message: Callable[[Values], str],
+    *,
+    span: Span | None = None,
+    fixes: Sequence[Fix] = (),
+    related: Sequence[Related] = (),
+    element: Callable[[Values], tuple[int, ...]] | None = None,
+    values: Callable[[Values], Mapping[str, str]] | None = None,
+) -> Obligation:
+    """The obligation `what` at `site` with the verdict of `decision`.
+
+    `message`, `element` and `values` are called with the values of all sizes and binders of the counterexample.
+    """
+    span = span or site.stmt.span
+    if decision.verdict == "proved":
+        return Obligation(code, family, what, span, "proved", how=decision.how)
+    if decision.verdict == "unknown":
+        return unknown(context, code, family, what, span, decision.missing)
+    model = context.decider.complete(decision.model, context.kernel.sizes, site.facts)
+    example = counterexample(
+        context, site, model,
+        element=element(model) if element else (),
+        values=values(model) if values else {},
+    )  # fmt: skip
+    text = f"{message(model)} {situation(example)}".rstrip()
+    return refuted(
+        context, code, family, what, span, text,
+        example=example, fixes=fixes, related=related, how=decision.how,
+    )  # fmt: skip
+
+
+def proved(code: str, family: Family, what: str, span: Span, how: str) -> Obligation:
+    """An obligation that holds."""
+    return Obligation(code, family, what, span, "proved", how=how)
+
+
+def refuted(
+    context: KernelContext,
+    code: str,
+    family: Family,
+    what: str,
+    span: Span,
+    message: str,
+    *,
+    example: Counterexample | None = None,
+    fixes: Sequence[Fix] = (),
+    related: Sequence[Related] = (),
+    how: str = "",
+    severity: Severity = "error",
+) -> Obligation:
+    """An obligation that fails, with the finding that says so."""
+    finding = Finding(
+        code, message, span, context.kernel.name, "refuted", severity, example, tuple(related), tuple(fixes)
+    )
+    return Obligation(code, family, what, span, "refuted", finding, how)
+
+
+def unknown(
+    context: KernelContext, code: str, family: Family, what: str, span: Span, missing: str
+) -> Obligation:
+    """An obligation that nobody decided; the finding says what is missing, and is no error."""
+    text = f"Not proved: {what}. {_sentence(missing)}" if missing else f"Not proved: {what}."
+    finding = Finding(code, text, span, context.kernel.name, "unknown", "information")
+    return Obligation(code, family, what, span, "unknown", finding)
+
+
+def counterexample(
+    context: KernelContext,
+    site: Site,
+    model: Values,
+    *,
+    element: tuple[int, ...] = (),
+    values: Mapping[str, str] | None = None,
+) -> Counterexample:
+    """The model in the terms of the kernel: sizes, program number and loop variables around `site`."""
+    program: int | None = None
+    iteration: dict[str, int] = {}
+    trace: list[TraceStep] = []
+    persistent = {g.stmt.span for g in context.grids if g.stmt.persistent}
+    for b in site.loops:
+        if b.name not in model:
+            continue
+        if b.kind == "program" and program is None and b.span not in persistent:
+            program = model[b.name]
+        iteration[b.label] = model[b.name]
+        trace.append(TraceStep(b.span, f"{b.label} = {model[b.name]}", site.role))
+    trace.append(TraceStep(site.stmt.span, "the statement", site.role))
+    return Counterexample(
+        sizes={s: model[s] for s in context.kernel.sizes if s in model},
+        program=program,
+        iteration=iteration,
+        role=site.role,
+        element=element,
+        values=dict(values or {}),
+        trace=tuple(s for s in trace if s.span != NO_SPAN),
+    )
+
+
+def situation(example: Counterexample) -> str:
+    """The counterexample in one sentence."""
+    parts = [f"{n} = {v}" for n, v in {**example.sizes, **example.iteration}.items()]
+    return f"Counterexample: {', '.join(parts)}." if parts else ""
+
+
+def assume_fix(context: KernelContext, condition: ex.Expr) -> Fix | None:
+    """Insert `tw.assume(condition)` as the first statement of the kernel; None where its place is unknown."""
+    prefix = "tw."
+    if context.source is not None:
+        found = re.search(r"@\s*(?:(\w+)\.)?kernel\b", context.source)
+        prefix = f"{found[1]}." if found and found[1] else ""
+    text = f"{prefix}assume({ex.show(condition, prefix)})"
+    starts = [a.span.start for a in context.written.assumptions if a.span != NO_SPAN]
+    starts = starts or [s.span.start for s in context.written.body if s.span != NO_SPAN]
+    if not starts:
+        return None
+    at, indent = min(starts), "    "
+    if context.source is not None:
+        data = context.source.encode("utf-8", "surrogatepass")
+        line = max(data.rfind(b"\n", 0, at), data.rfind(b"\r", 0, at)) + 1
+        lead = re.match(rb"[ \t]*", data[line:])
+        indent = lead[0].decode() if lead else indent
+        at = line + len(indent.encode())
+    return Fix(f"Add {text}", (Edit(Span(at, at), f"{text}\n{indent}"),))
+
+
+def fixes_of(*fixes: Fix | None) -> tuple[Fix, ...]:
+    """The fixes that exist."""
+    return tuple(f for f in fixes if f is not None)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,98 @@
+"""A question: does a claim hold for all sizes, programs and iterations that satisfy the facts?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from tilewright.ir import expr as ex
+from tilewright.source import NO_SPAN, Span
+
+# Sizes are at least 1 and leave room below 2**31 for the overhang of a tile and the stride of a persistent grid;
+# launching a kernel checks both.
+MAX_SIZE = 2**31 - 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """A symbol that is no size: `lo <= name < hi`, and `name - lo` a multiple of `step`.
+
+    `label` is the name in the source; `name` is unique in the kernel. `free` symbols stand for values that are not
+    tracked (a counter carried around a loop); nothing but the facts is known of them, and a counterexample
+    that needs them proves nothing.
+    """
+
+    name: str
+    label: str
+    kind: Literal["program", "loop", "free"]
+    lo: ex.Expr = ex.Int(0)
+    hi: ex.Expr = ex.Int(0)
+    step: int = 1
+    span: Span = field(default=NO_SPAN, compare=False)
+
+    def renamed(self, suffix: str, names: frozenset[str]) -> Binder:
+        """The binder with `suffix` on its own name and on those of `names` in its bounds."""
+        env: dict[str, ex.Expr] = {n: ex.Var(n + suffix) for n in names}
+        return Binder(
+            self.name + suffix, self.label, self.kind,
+            ex.substitute(self.lo, env), ex.substitute(self.hi, env), self.step, self.span,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Question:
+    """`claim` for all sizes and binder values with `facts`. Binders stand in nesting order."""
+
+    claim: ex.Expr
+    facts: tuple[ex.Expr, ...] = ()
+    binders: tuple[Binder, ...] = ()
+
+    @cached_property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the sizes in the claim, the facts and the bounds, sorted."""
+        found: set[str] = set()
+        for e in self.expressions():
+            found |= {s.name for s in ex.walk(e) if isinstance(s, ex.Size)}
+        return tuple(sorted(found))
+
+    @cached_property
+    def relevant(self) -> frozenset[str]:
+        """Names that the claim depends on, through facts and bounds."""
+        reached = set(ex.names(self.claim))
+        groups = [ex.names(f) for f in self.facts]
+        groups += [ex.names(b.lo) | ex.names(b.hi) | {b.name} for b in self.binders if b.kind != "free"]
+        changed = True
+        while changed:
+            changed = False
+            for group in groups:
+                if group & reached and not group <= reached:
+                    reached |= group
+                    changed = True
+        return frozenset(reached)
+
+    def expressions(self) -> Iterator[ex.Expr]:
+        """Claim, facts and bounds."""
+        yield self.claim
+        yield from self.facts
+        for b in self.binders:
+            if b.kind != "free":
+                yield b.lo
+                yield b.hi
+
+    def asking(self, claim: ex.Expr, extra: Iterable[ex.Expr] = ()) -> Question:
+        """The same situation, another claim and further facts."""
+        return Question(claim, (*self.facts, *extra), self.binders)
+
+
+def conjunction(parts: Iterable[ex.Expr]) -> ex.Expr:
+    """All of `parts`; 1 when there are none."""
+    result: ex.Expr = ex.Int(1)
+    for part in parts:
+        if isinstance(part, ex.Int):
+            if part.value:
+                continue
+            return ex.Int(0)
+        result = part if result == ex.Int(1) else ex.Bin("and", result, part)
+    return result
