@@ -56,7 +56,12 @@ class Editor:
 
     port: int
     workspace: Path
-    log: Path
+    state: Path
+
+    @property
+    def machine_settings(self) -> Path:
+        """The settings file of the machine that the extension runs on; VS Code follows changes."""
+        return self.state / "data" / "Machine" / "settings.json"
 
     def url(self, file: str | None = None) -> str:
         """Address of the workspace, with ``file`` (relative to it) open."""
@@ -74,7 +79,7 @@ def install_tools() -> Tools:
         RuntimeError: with the script's message when it fails.
     """
     script = [str(E2E / "install.sh")]
-    done = subprocess.run(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the editor for the scenarios could not be installed:\n{done.stderr}")
     paths = dict(line.split("=", 1) for line in done.stdout.splitlines())
@@ -148,7 +153,7 @@ def serve(
         )
     try:
         _wait_until_healthy(process, port, log)
-        yield Editor(port, workspace, log)
+        yield Editor(port, workspace, state)
     finally:
         _end(process)
 
@@ -198,7 +203,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """Open a copy-free editor on a folder until interrupted."""
+    """Open an editor on a folder until interrupted."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that code-server ends with this program
     workspace = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "examples").resolve()
     state = Path(tempfile.mkdtemp(prefix="tilewright-editor-"))
     server = [sys.executable, "-m", "tilewright_server", "serve"]

@@ -4,6 +4,7 @@ import path from "node:path";
 import { environment, eventually, inWindow } from "./support.mts";
 
 const file = path.join(environment("TILEWRIGHT_E2E_WORKSPACE"), environment("TILEWRIGHT_E2E_FILE"));
+const kernel = environment("TILEWRIGHT_E2E_KERNEL");
 const faulty = environment("TILEWRIGHT_E2E_FAULTY"); // the line with the fault, without its indentation
 const fixed = environment("TILEWRIGHT_E2E_FIXED");
 
@@ -12,7 +13,7 @@ await inWindow(async (window) => {
   await window.step("faulty kernel open");
   await window.squiggles().first().waitFor();
   await window.step("squiggle");
-  await window.lens("refuted").waitFor();
+  await window.lensOf(kernel, "refuted");
   await window.statusBar(/Tilewright: \d+ proved \/ [1-9]\d* refuted/).waitFor();
   await window.step("lens and status bar say refuted");
 
@@ -32,7 +33,7 @@ await inWindow(async (window) => {
   await window.page.keyboard.type(fixed);
   await window.squiggles().first().waitFor({ state: "detached" });
   await window.step("squiggle gone");
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.statusBar(/Tilewright: [1-9]\d* proved \/ 0 refuted/).waitFor();
   await window.step("lens and status bar say proved");
 

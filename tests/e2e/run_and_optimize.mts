@@ -9,16 +9,24 @@ const kernel = environment("TILEWRIGHT_E2E_KERNEL");
 
 await inWindow(async (window) => {
   const before = fs.readFileSync(file, "utf8");
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.step("lens says proved");
 
-  await window.lens(/^Run$/).click();
+  await (await window.lensOf(kernel, /^Run$/)).click();
   const result = window.notification(new RegExp(`${kernel}: correct .*interpreter`));
   await result.waitFor();
   console.log(`         run: ${(await result.innerText()).replace(/\s+/g, " ")}`);
   await window.step("run is correct on the interpreter");
 
-  await window.lens(/^Optimize$/).click();
+  await (await window.lensOf(kernel, /^Expand$/)).click();
+  const expansion = window.page.locator(".tab", { hasText: `.${kernel}.expanded.py` });
+  await expansion.waitFor();
+  await window.line(/tw\.barrier|tw\.wgmma|tw\.cp_async/).first().waitFor();
+  await window.step("expand shows explicit instructions beside the kernel");
+  await window.runCommand("View: Close Editor");
+  await expansion.waitFor({ state: "detached" });
+
+  await (await window.lensOf(kernel, /^Optimize$/)).click();
   await window.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
   const tab = window.page.locator(".tab", { hasText: `${kernel}: optimized (proved` });
   await tab.waitFor();
@@ -31,7 +39,7 @@ await inWindow(async (window) => {
 
   await window.notification(`${kernel}: proved`).locator(".monaco-button", { hasText: "Apply" }).click();
   await tab.waitFor({ state: "detached" });
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.page.keyboard.press("Control+s");
   await eventually("saving the proposal", () => fs.readFileSync(file, "utf8") !== before);
   await window.step("proposal applied, proved and saved");

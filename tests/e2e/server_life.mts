@@ -2,6 +2,7 @@
 import fs from "node:fs";
 import { environment, eventually, inWindow } from "./support.mts";
 
+const kernel = environment("TILEWRIGHT_E2E_KERNEL");
 const machineSettings = environment("TILEWRIGHT_E2E_MACHINE_SETTINGS"); // a file that VS Code watches
 const goodSettings = environment("TILEWRIGHT_E2E_GOOD_SETTINGS");
 const pidFile = environment("TILEWRIGHT_E2E_PID_FILE"); // written by the good server
@@ -20,14 +21,14 @@ await inWindow(async (window) => {
   await window.page.keyboard.press("Escape");
   await window.page.locator(".settings-editor").waitFor({ state: "hidden" });
   fs.writeFileSync(machineSettings, goodSettings);
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.statusBar(/Tilewright: [1-9]\d* proved/).waitFor();
   await window.step("the corrected setting starts the server");
 
   const pid = fs.readFileSync(pidFile, "utf8").trim();
   process.kill(Number(pid), "SIGKILL");
   await eventually("starting the server again", () => fs.readFileSync(pidFile, "utf8").trim() !== pid);
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.statusBar(/Tilewright: [1-9]\d* proved/).waitFor();
   await window.step("a killed server comes back with its verdicts");
 
@@ -35,6 +36,6 @@ await inWindow(async (window) => {
   await window.runCommand("Tilewright: Restart Server");
   await eventually("the restart", () => fs.readFileSync(pidFile, "utf8").trim() !== second);
   await window.statusBar(/Tilewright: [1-9]\d* proved/).waitFor();
-  await window.lens(/^Run$/).waitFor();
+  await window.lensOf(kernel, /^Run$/);
   await window.step("restarted by command");
 });

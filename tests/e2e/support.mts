@@ -44,9 +44,28 @@ export class Window {
     return this.page.locator(".monaco-editor .squiggly-error");
   }
 
-  /** The code lens with this text. */
+  /** Any code lens with this text. */
   lens(text: string | RegExp): Locator {
     return this.page.locator(".codelens-decoration a", { hasText: text });
+  }
+
+  /** Waits for the lens with this text over one kernel: the lowest above its `def`. */
+  async lensOf(kernel: string, text: string | RegExp): Promise<Locator> {
+    const deadline = Date.now() + patience;
+    for (;;) {
+      const below = (await boxOf(this.line(`def ${kernel}(`).first()))?.y ?? -1;
+      const lenses = await this.page.locator(".codelens-decoration").all();
+      const placed = await Promise.all(lenses.map(async (lens) => ({ lens, y: (await boxOf(lens))?.y ?? Infinity })));
+      const nearest = placed.filter(({ y }) => y < below).sort((a, b) => b.y - a.y)[0];
+      const link = nearest?.lens.locator("a", { hasText: text });
+      if (link !== undefined && (await link.count()) > 0) {
+        return link;
+      }
+      if (Date.now() > deadline) {
+        throw new Error(`no lens with ${String(text)} over ${kernel} within ${patience / 1000} s`);
+      }
+      await this.page.waitForTimeout(100);
+    }
   }
 
   notification(text: string | RegExp): Locator {
@@ -138,6 +157,11 @@ export async function eventually(what: string, holds: () => boolean): Promise<vo
     }
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
+}
+
+/** Where it is drawn; null when it is not, or no longer. */
+async function boxOf(target: Locator): Promise<{ readonly y: number } | null> {
+  return (await target.count()) > 0 ? target.boundingBox({ timeout: 1000 }).catch(() => null) : null;
 }
 
 function escapeRegExp(text: string): string {

@@ -6,6 +6,7 @@ The first run installs the editor (``install.sh``). ``TILEWRIGHT_SKIP_E2E=1`` le
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.editor import ROOT, Tools, install_tools, package_extension, serve
+from e2e.editor import ROOT, Editor, Tools, install_tools, package_extension, serve
 
 pytestmark = [
     pytest.mark.e2e,
@@ -22,6 +23,10 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("TILEWRIGHT_SKIP_E2E") == "1", reason="TILEWRIGHT_SKIP_E2E=1"),
 ]
 SERVER = [sys.executable, "-m", "tilewright_server", "serve"]
+COMMAND = "tilewright.server.command"
+GEMM = (ROOT / "examples" / "gemm.py").read_text(encoding="utf-8")
+STORE = 'tw.store(C.tile((pm * BM, pn * BN), (BM, BN)), acc.to(f16), via="tma")'
+SWAPPED = STORE.replace("(pm * BM, pn * BN)", "(pn * BM, pm * BN)")
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +43,85 @@ def vsix(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"
     folder.mkdir()
+    (folder / "gemm.py").write_text(GEMM, encoding="utf-8")
     return folder
 
 
-def drive(tools: Tools, script: str, url: str, workspace: Path, shots: Path, **variables: str) -> str:
-    """Run one scenario in a browser and return what it reported; a failed one fails the test with that report."""
+def test_a_fault_is_squiggled_with_its_counterexample_and_vanishes_when_fixed(
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    assert GEMM.count(STORE) == 1
+    (workspace / "gemm.py").write_text(GEMM.replace(STORE, SWAPPED), encoding="utf-8")
+    # No setting: the extension has to find the server in the environment of the folder.
+    (workspace / ".venv").symlink_to(Path(sys.prefix))
+    with serve(tools, vsix, workspace, tmp_path / "state") as editor:
+        drive(tools, "fix_a_fault.mts", editor, faulty=SWAPPED, fixed=STORE)
+
+
+def test_run_answers_from_the_interpreter_and_optimize_ends_in_a_diff(
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    with serve(tools, vsix, workspace, tmp_path / "state", machine_settings={COMMAND: SERVER}) as editor:
+        drive(tools, "run_and_optimize.mts", editor)
+
+
+def test_an_untrusted_workspace_is_checked_but_nothing_of_it_runs(
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    # What the workspace brings along must not be started, neither as its interpreter nor by its settings.
+    touched = tmp_path / "started"
+    trap = f"#!/bin/sh\ntouch {touched}\n"
+    for name in ("bin/python", "bin/python3"):
+        program = workspace / ".venv" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(trap, encoding="utf-8")
+        program.chmod(0o755)
+    (workspace / ".vscode").mkdir()
+    settings = {COMMAND: [str(workspace / ".venv" / "bin" / "python")]}
+    (workspace / ".vscode" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    machine: dict[str, object] = {COMMAND: SERVER}
+    with serve(tools, vsix, workspace, tmp_path / "state", machine_settings=machine, trust=False) as editor:
+        drive(tools, "untrusted.mts", editor)
+    assert not touched.exists(), "a program of the untrusted workspace was started"
+
+
+def test_a_server_that_fails_is_explained_and_one_that_dies_comes_back(
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    broken = [sys.executable, "-c", "import sys; sys.exit('No module named tilewright_server')"]
+    pid_file = tmp_path / "pid"
+    leaves_its_pid = ["sh", "-c", f'echo $$ > "{pid_file}"; exec "$@"', "sh", *SERVER]
+    with serve(tools, vsix, workspace, tmp_path / "state", machine_settings={COMMAND: broken}) as editor:
+        drive(
+            tools,
+            "server_life.mts",
+            editor,
+            machine_settings=str(editor.machine_settings),
+            good_settings=json.dumps({COMMAND: leaves_its_pid}),
+            pid_file=str(pid_file),
+        )
+
+
+def test_texts_and_edits(tools: Tools) -> None:
+    command = [str(tools.node), "--test", str(Path(__file__).with_name("text.test.mts"))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def drive(tools: Tools, script: str, editor: Editor, **variables: str) -> None:
+    """Run one scenario in a browser; a failed one fails the test with what it reported."""
     kept = os.environ.get("TILEWRIGHT_E2E_SHOTS")
-    shots = Path(kept).resolve() / Path(script).stem if kept else shots / "shots"
+    shots = Path(kept).resolve() / Path(script).stem if kept else editor.workspace.parent / "shots"
     shutil.rmtree(shots, ignore_errors=True)
     shots.mkdir(parents=True)
-    variables |= {"url": url, "workspace": str(workspace), "shots": str(shots), "chromium": str(tools.chromium)}
+    variables = {
+        "url": editor.url("gemm.py"),
+        "workspace": str(editor.workspace),
+        "file": "gemm.py",
+        "kernel": "gemm",
+        "shots": str(shots),
+        "chromium": str(tools.chromium),
+    } | variables
     environment = os.environ | {f"TILEWRIGHT_E2E_{name.upper()}": value for name, value in variables.items()}
     command = [str(tools.node), str(Path(__file__).with_name(script))]
     done = subprocess.run(
@@ -55,5 +129,6 @@ def drive(tools: Tools, script: str, url: str, workspace: Path, shots: Path, **v
     )
     print(done.stdout)
     if done.returncode != 0:
-        pytest.fail(f"{script} failed; pictures in {shots}\n{done.stdout}", pytrace=False)
-    return done.stdout
+        logs = [path.read_text(encoding="utf-8") for path in editor.state.rglob("Tilewright.log")]
+        report = "\n".join([done.stdout, "Output channel of the extension:", *logs])
+        pytest.fail(f"{script} failed; pictures in {shots}\n{report}", pytrace=False)

@@ -5,9 +5,9 @@ const kernel = environment("TILEWRIGHT_E2E_KERNEL");
 
 await inWindow(async (window) => {
   await window.page.locator(".statusbar-item", { hasText: "Restricted Mode" }).waitFor();
-  await window.lens("proved").waitFor();
+  await window.lensOf(kernel, "proved");
   await window.step("untrusted and checked");
-  await window.lens(/^Run$/).click();
+  await (await window.lensOf(kernel, /^Run$/)).click();
   await window.notification("needs a trusted workspace").waitFor();
   await window.step("run asks for trust");
   if ((await window.notification(`${kernel}: `).count()) > 0) {

@@ -9,6 +9,8 @@ interface DocumentStatus {
   /** Counts of the whole document when the server sent them. */
   total: Counts | undefined;
   readonly kernels: Map<string, StatusParams>;
+  /** Kernels reported since the last message on the whole document; the others are gone from it. */
+  readonly reported: Set<string>;
 }
 
 export class StatusBar implements vscode.Disposable {
@@ -43,16 +45,27 @@ export class StatusBar implements vscode.Disposable {
 
   update(status: StatusParams): void {
     const uri = vscode.Uri.parse(status.uri).toString(); // the server may escape differently
-    const known = this.documents.get(uri) ?? { checking: false, total: undefined, kernels: new Map() };
+    const known = this.documents.get(uri) ?? {
+      checking: false,
+      total: undefined,
+      kernels: new Map<string, StatusParams>(),
+      reported: new Set<string>(),
+    };
     this.documents.set(uri, known);
-    if (status.kernel === null) {
-      known.checking = status.state === "checking";
-      if (known.checking) {
-        known.kernels.clear(); // kernels may have been renamed or removed since
-      }
-      known.total = status.state === "done" ? counts(status) : undefined;
-    } else {
+    if (status.kernel !== null) {
       known.kernels.set(status.kernel, status);
+      known.reported.add(status.kernel);
+    } else if (status.state === "checking") {
+      known.checking = true;
+      known.total = undefined;
+      known.reported.clear();
+    } else {
+      known.checking = false;
+      known.total = counts(status);
+      for (const kernel of [...known.kernels.keys()].filter((name) => !known.reported.has(name))) {
+        known.kernels.delete(kernel);
+      }
+      known.reported.clear();
     }
     this.show();
   }
