@@ -228,9 +228,7 @@ class Slice:
     def linear(self, shape: Sequence[int]) -> IndexMap:
         """(register, lane, warp) -> coordinates of the remaining dimensions."""
         if not 0 <= self.dim <= len(shape):
-            raise LayoutError(
-                f"dimension {self.dim} cannot be sliced off: the parent has rank {len(shape) + 1}"
-            )
+            raise LayoutError(f"dimension {self.dim} cannot be sliced off: the parent has rank {len(shape) + 1}")
         whole = self.parent.linear((*shape[: self.dim], 1, *shape[self.dim :]))
         bases = {
             name: [(*vector[: self.dim], *vector[self.dim + 1 :]) for vector in vectors]
@@ -250,9 +248,7 @@ class Slice:
 DistributedLayout: TypeAlias = Blocked | MmaV2 | Wgmma | DotOperand | Slice
 
 
-def default_blocked(
-    shape: Sequence[int], element_bits: int, warps: int, order: Sequence[int] | None = None
-) -> Blocked:
+def default_blocked(shape: Sequence[int], element_bits: int, warps: int, order: Sequence[int] | None = None) -> Blocked:
     """A coalesced layout: 16-byte vectors along the fastest dimension, never wider than the tile leaves each thread.
 
     Args:
@@ -306,9 +302,7 @@ class _Tile:
     def fit(self, shape: Sequence[int], order: Sequence[int]) -> IndexMap:
         """Registers fill what is left of the tile, fastest dimension first; what sticks out is broadcast."""
         if len(shape) != len(self.extent):
-            raise LayoutError(
-                f"the layout has rank {len(self.extent)}, the tile {_by(shape)} rank {len(shape)}"
-            )
+            raise LayoutError(f"the layout has rank {len(self.extent)}, the tile {_by(shape)} rank {len(shape)}")
         _check_powers("tile shape", tuple(shape), len(shape))
         for dim in order:
             if self.extent[dim] < shape[dim]:

@@ -97,6 +97,11 @@ class IndexMap:
         return tuple(digit for axis in self.inputs for digit in axis.digits)
 
     @cached_property
+    def digits_without_units(self) -> tuple[tuple[int, int], ...]:
+        """The digits of more than one value; (1, 0) when there is none."""
+        return tuple(digit for digit in self.digits if digit[0] > 1) or ((1, 0),)
+
+    @cached_property
     def size(self) -> int:
         """Number of input indices."""
         return prod(axis.extent for axis in self.inputs)
@@ -118,13 +123,13 @@ class IndexMap:
         return self.post is None
 
     def at(self, index: int) -> int:
-        """Flat output of a flat input index. The last digit is unbounded, as in CuTe."""
+        """Flat output of a flat input index. The last digit of more than one value is unbounded, as in CuTe."""
         value = self.offset
-        for size, stride in self.digits[:-1]:
+        digits = self.digits_without_units
+        for size, stride in digits[:-1]:
             value += index % size * stride
             index //= size
-        if self.digits:
-            value += index * self.digits[-1][1]
+        value += index * digits[-1][1]
         return value if self.post is None else f2.apply(self.post, value)
 
     def __call__(self, *coordinate: IntTree) -> int:
@@ -142,9 +147,7 @@ class IndexMap:
     def apply(self, **coordinates: int) -> dict[str, int]:
         """Named outputs of named inputs; inputs not given are 0. LayoutError when one is out of range."""
         for name in coordinates.keys() - {axis.name for axis in self.inputs}:
-            raise LayoutError(
-                f"the layout has no input {name!r}; it has {', '.join(a.name for a in self.inputs)}"
-            )
+            raise LayoutError(f"the layout has no input {name!r}; it has {', '.join(a.name for a in self.inputs)}")
         index, scale = 0, 1
         for axis in self.inputs:
             value = coordinates.get(axis.name, 0)
@@ -301,9 +304,7 @@ def bits_of(layout: IndexMap) -> Iterator[tuple[str, int]]:
     """(input name, image column) of each input bit of a linear map; LayoutError when it is not linear."""
     columns = layout.columns
     if columns is None:
-        raise LayoutError(
-            f"{layout} is not linear over F2: a digit is no power of two, or an addition carries"
-        )
+        raise LayoutError(f"{layout} is not linear over F2: a digit is no power of two, or an addition carries")
     position = 0
     for axis in layout.inputs:
         for _ in range(f2.log2_exact(axis.extent)):

@@ -28,9 +28,7 @@ def from_bases(
         columns[axis] = []
         for vector in vectors:
             if len(vector) != len(outputs):
-                raise LayoutError(
-                    f"basis {list(vector)} of {axis} has {len(vector)} entries, not {len(outputs)}"
-                )
+                raise LayoutError(f"basis {list(vector)} of {axis} has {len(vector)} entries, not {len(outputs)}")
             flat, shift = 0, 0
             for part, (name, size) in zip(vector, outputs, strict=True):
                 if not 0 <= part < size:
@@ -41,9 +39,7 @@ def from_bases(
     return from_columns(columns, tuple(Output(name, size) for name, size in outputs), origin)
 
 
-def from_columns(
-    columns: Mapping[str, Sequence[int]], outputs: tuple[Output, ...], origin: int = 0
-) -> IndexMap:
+def from_columns(columns: Mapping[str, Sequence[int]], outputs: tuple[Output, ...], origin: int = 0) -> IndexMap:
     """The layout whose input bits have the given flat images; affine without `post` whenever it can be."""
     everything = [column for values in columns.values() for column in values]
     if f2.have_disjoint_bits([*everything, origin]):

@@ -7,7 +7,7 @@ short text. Swizzles follow the PTX ISA (tensor map swizzle modes, wgmma matrix 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol, TypeAlias
 
@@ -15,6 +15,10 @@ from . import f2
 from .errors import LayoutError
 from .index_map import OFFSET, Axis, IndexMap, IntTree
 from .linear import from_columns
+from .swizzle import swizzle_columns
+
+# The largest extent of a TMA box (CUDA driver API, cuTensorMapEncodeTiled: boxDim <= 256).
+TMA_BOX = 256
 
 
 class Shared(Protocol):
@@ -33,7 +37,7 @@ class Shared(Protocol):
 class Swizzled:
     """The layout of TMA and wgmma: rows of `bytes` bytes, their 16-byte vectors xor-ed with the row number.
 
-    `bytes` is 128, 64 or 32, or 0 for no swizzle (then a row is 16 bytes, a core matrix 8 rows).
+    `bytes` is 128, 64 or 32, or 0 for no swizzle.
     `transposed` makes the first dimension the contiguous one. `rank` is that of the tile.
     """
 
@@ -49,39 +53,50 @@ class Swizzled:
             raise LayoutError(f"elements of {self.element_bits} bits cannot be swizzled: 8, 16, 32 or 64")
 
     def linear(self, shape: Sequence[int]) -> IndexMap:
-        """(dim0, …) -> offset. The tile is cut into panels one swizzle row wide, panel after panel."""
+        """(dim0, …) -> offset. A tile wider than a swizzle row, or with a side over 256, is cut into TMA boxes, box after box."""
         _check_shape(shape)
         if len(shape) != self.rank:
             raise LayoutError(f"the layout has rank {self.rank}, the tile {list(shape)} rank {len(shape)}")
+        if not self.bytes:
+            return self._plain(shape)
         # The contiguous dimension last; all others are flattened to rows.
         dims = (*range(1, self.rank), 0) if self.transposed else tuple(range(self.rank))
         rows = prod(shape[dim] for dim in dims[:-1])
         width = shape[dims[-1]]
         vector = 128 // self.element_bits
-        row = max(self.bytes, 16) * 8 // self.element_bits
+        row = self.bytes * 8 // self.element_bits
         if width < row:
             raise LayoutError(
-                f"a row of the tile has {width * self.element_bits // 8} bytes, less than the {row * self.element_bits // 8} "
-                f"that a swizzle of {self.bytes} bytes needs; use default_swizzle"
+                f"a row of the tile has {width * self.element_bits // 8} bytes, fewer than the {self.bytes} "
+                "that the swizzle permutes; take the widest one that fits (default_swizzle)"
             )
         if rows < 8:
-            raise LayoutError(f"the tile has {rows} rows; the swizzle pattern of TMA and wgmma takes 8")
-        # 128 / bytes consecutive rows share one 128-byte line, and with it one xor value.
-        per_phase = 128 // self.bytes if self.bytes else 1
-        phases = 8 // per_phase if self.bytes else 1
-        columns: dict[str, list[int]] = {}
-        bit_of_row = 0
-        for dim in reversed(dims[:-1]):
-            columns[f"dim{dim}"] = []
-            for _ in range(f2.log2_exact(shape[dim])):
-                number = 1 << bit_of_row
-                phase = number // per_phase % phases
-                columns[f"dim{dim}"].append(number * row ^ phase * vector)
-                bit_of_row += 1
-        inner = [1 << bit for bit in range(f2.log2_exact(width))]
-        columns[f"dim{dims[-1]}"] = [value if value < row else value // row * rows * row for value in inner]
-        ordered = {f"dim{dim}": columns[f"dim{dim}"] for dim in range(self.rank)}
-        return from_columns(ordered, OFFSET)
+            raise LayoutError(f"the tile has {rows} rows, but the swizzle pattern repeats every 8")
+        if self.transposed and self.rank > 2 and max(shape) > TMA_BOX:
+            raise LayoutError(f"a transposed tile of rank {self.rank} with a side over {TMA_BOX} has no known layout")
+        columns: dict[int, list[int]] = {dim: [] for dim in range(self.rank)}
+        columns[dims[-1]].extend(1 << bit for bit in range(f2.log2_exact(row)))
+        scale = row
+        boxes = [(dim, min(shape[dim], TMA_BOX)) for dim in reversed(dims[:-1])]
+        boxes += [(dim, max(1, shape[dim] // (row if dim == dims[-1] else TMA_BOX))) for dim in range(self.rank)]
+        for dim, size in boxes:
+            columns[dim].extend(scale << bit for bit in range(f2.log2_exact(size)))
+            scale *= size
+        plain = from_columns({f"dim{dim}": columns[dim] for dim in range(self.rank)}, OFFSET)
+        # The number of the 128-byte line, mod bytes / 16, is xor-ed onto that of the 16-byte vector.
+        bits = f2.log2_exact(self.bytes // 16)
+        return replace(plain, post=swizzle_columns(bits, f2.log2_exact(vector), 3))
+
+    def _plain(self, shape: Sequence[int]) -> IndexMap:
+        """Row-major in TMA boxes of at most 256 elements a side; Triton ignores `transposed` here."""
+        columns: dict[int, list[int]] = {dim: [] for dim in range(self.rank)}
+        scale = 1
+        inside = [(dim, min(shape[dim], TMA_BOX)) for dim in reversed(range(self.rank))]
+        outside = [(dim, max(1, shape[dim] // TMA_BOX)) for dim in reversed(range(self.rank))]
+        for dim, size in (*inside, *outside):
+            columns[dim].extend(scale << bit for bit in range(f2.log2_exact(size)))
+            scale *= size
+        return from_columns({f"dim{dim}": columns[dim] for dim in range(self.rank)}, OFFSET)
 
     def gluon(self) -> str:
         """Gluon constructor."""
@@ -113,29 +128,34 @@ class SwizzledShared:
             if not f2.is_power_of_two(getattr(self, name)):
                 raise LayoutError(f"{name} = {getattr(self, name)} is not a power of two")
         if sorted(self.order) != list(range(len(self.order))):
-            raise LayoutError(
-                f"order {list(self.order)} is not a permutation of the {len(self.order)} dimensions"
-            )
+            raise LayoutError(f"order {list(self.order)} is not a permutation of the {len(self.order)} dimensions")
 
     def linear(self, shape: Sequence[int]) -> IndexMap:
         """(dim0, …) -> offset."""
         _check_shape(shape)
         if len(shape) != len(self.order):
-            raise LayoutError(
-                f"the layout has rank {len(self.order)}, the tile {list(shape)} rank {len(shape)}"
-            )
+            raise LayoutError(f"the layout has rank {len(self.order)}, the tile {list(shape)} rank {len(shape)}")
         width = shape[self.order[0]]
         columns: dict[int, list[int]] = {}
         scale = 1
-        for position, dim in enumerate(self.order):
-            columns[dim] = []
-            for bit in range(f2.log2_exact(shape[dim])):
-                value = scale << bit
-                if position == 1:
-                    value ^= self.vec * ((1 << bit) // self.per_phase % self.max_phase) % width
-                columns[dim].append(value)
+        for dim in self.order:
+            columns[dim] = [scale << bit for bit in range(f2.log2_exact(shape[dim]))]
             scale *= shape[dim]
-        return from_columns({f"dim{dim}": columns[dim] for dim in range(len(shape))}, OFFSET)
+        fits = self.vec * self.max_phase <= width
+        if not fits and len(self.order) > 1:
+            # Phases past the end of a short row wrap around in it, which is no CuTe swizzle.
+            for bit in range(len(columns[self.order[1]])):
+                phase = (1 << bit) // self.per_phase % self.max_phase
+                columns[self.order[1]][bit] ^= self.vec * phase % width
+        plain = from_columns({f"dim{dim}": columns[dim] for dim in range(len(shape))}, OFFSET)
+        # Only the second-fastest dimension counts phases: the swizzle must not read the bits of slower ones.
+        rows = shape[self.order[1]] if len(self.order) > 1 else 1
+        phases = min(self.max_phase, max(1, rows // self.per_phase))
+        if not fits or phases == 1:
+            return plain
+        vec = f2.log2_exact(self.vec)
+        shift = f2.log2_exact(width * self.per_phase) - vec
+        return replace(plain, post=swizzle_columns(f2.log2_exact(phases), vec, shift))
 
     def gluon(self) -> str:
         """Gluon constructor."""
@@ -164,9 +184,7 @@ class Padded:
             if not f2.is_power_of_two(getattr(self, name)):
                 raise LayoutError(f"{name} = {getattr(self, name)} is not a power of two")
         if sorted(self.order) != list(range(len(self.shape))):
-            raise LayoutError(
-                f"order {list(self.order)} is not a permutation of the {len(self.shape)} dimensions"
-            )
+            raise LayoutError(f"order {list(self.order)} is not a permutation of the {len(self.shape)} dimensions")
 
     def linear(self, shape: Sequence[int]) -> IndexMap:
         """(dim0, …) -> offset; affine, not linear over F2."""
