@@ -37,7 +37,17 @@ await inWindow(async (window) => {
   await window.step("optimize shows a diff with verdict and timing");
   assert.equal(fs.readFileSync(file, "utf8"), before, "nothing changes before Apply");
 
+  // Somebody edits the kernel meanwhile: the proposal no longer fits and must not be forced onto it.
+  const original = window.page.locator(".editor.original .view-line").first();
+  await original.click();
+  await window.page.keyboard.press("Control+Home");
+  await window.page.keyboard.type("#");
   await window.notification(`${kernel}: proved`).locator(".monaco-button", { hasText: "Apply" }).click();
+  await window.notification("was not applied").waitFor();
+  await window.step("a proposal for an older text is refused");
+  await original.click();
+  await window.page.keyboard.press("Control+z");
+  await window.page.locator('.editor-actions a[aria-label^="Apply Proposal"]').click();
   await tab.waitFor({ state: "detached" });
   await window.lensOf(kernel, "proved");
   await window.page.keyboard.press("Control+s");

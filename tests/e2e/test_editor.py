@@ -68,7 +68,7 @@ def test_run_answers_from_the_interpreter_and_optimize_ends_in_a_diff(
 def test_an_untrusted_workspace_is_checked_but_nothing_of_it_runs(
     tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
 ) -> None:
-    # What the workspace brings along must not be started, neither as its interpreter nor by its settings.
+    # What the workspace brings along must not be started: its interpreter, its settings, a module in its folder.
     touched = tmp_path / "started"
     trap = f"#!/bin/sh\ntouch {touched}\n"
     for name in ("bin/python", "bin/python3"):
@@ -76,6 +76,9 @@ def test_an_untrusted_workspace_is_checked_but_nothing_of_it_runs(
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(trap, encoding="utf-8")
         program.chmod(0o755)
+    (workspace / "tilewright_server").mkdir()
+    module = f"import pathlib\npathlib.Path({str(touched)!r}).touch()\n"
+    (workspace / "tilewright_server" / "__init__.py").write_text(module, encoding="utf-8")
     (workspace / ".vscode").mkdir()
     settings = {COMMAND: [str(workspace / ".venv" / "bin" / "python")]}
     (workspace / ".vscode" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -25,8 +25,8 @@ export function activate(context: vscode.ExtensionContext): void {
     }
   };
 
-  const startFor = (document: vscode.TextDocument): void => {
-    if (!running.started && document.languageId === "python" && importsTilewright.test(document.getText())) {
+  const startFor = (document: vscode.TextDocument, part?: vscode.Range): void => {
+    if (!running.started && document.languageId === "python" && importsTilewright.test(document.getText(part))) {
       void running.start();
       void onDidChangeInterpreter(() => void running.restartIfMoved()).then((listener) =>
         context.subscriptions.push(listener),
@@ -47,9 +47,14 @@ export function activate(context: vscode.ExtensionContext): void {
     vscode.commands.registerCommand("tilewright.openSettings", openSettings),
     vscode.commands.registerCommand("tilewright.applyProposal", () => proposals.apply()),
     vscode.commands.registerCommand("tilewright.discardProposal", () => proposals.discard()),
-    vscode.workspace.onDidOpenTextDocument(startFor),
-    vscode.workspace.onDidChangeTextDocument(({ document }) => {
+    vscode.workspace.onDidOpenTextDocument((document) => {
       startFor(document);
+    }),
+    vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
+      for (const { range, text } of contentChanges) {
+        const line = range.start.line;
+        startFor(document, new vscode.Range(line, 0, line + text.split("\n").length, 0)); // not all of a long file
+      }
     }),
     vscode.workspace.onDidGrantWorkspaceTrust(restart),
     vscode.workspace.onDidChangeConfiguration((event) => {
@@ -60,7 +65,9 @@ export function activate(context: vscode.ExtensionContext): void {
       }
     }),
   );
-  vscode.workspace.textDocuments.forEach(startFor);
+  for (const document of vscode.workspace.textDocuments) {
+    startFor(document);
+  }
 }
 
 /** In a remote window, settings that name a program belong to the remote machine and are shown only there. */

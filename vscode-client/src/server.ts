@@ -1,4 +1,5 @@
 /** The life of the language server: found, started, restarted after a crash, stopped. */
+import { homedir } from "node:os";
 import type { Readable } from "node:stream";
 import * as vscode from "vscode";
 import {
@@ -6,6 +7,7 @@ import {
   DidChangeConfigurationNotification,
   ErrorAction,
   type ErrorHandler,
+  type ExecutableOptions,
   ExecuteCommandRequest,
   LanguageClient,
   type LanguageClientOptions,
@@ -174,7 +176,7 @@ export class Server implements vscode.Disposable {
     const client = new QuietClient(
       "tilewright", // also the section of trace.server
       "Tilewright",
-      { command: command.command, args: [...command.args], transport: TransportKind.stdio },
+      { command: command.command, args: [...command.args], transport: TransportKind.stdio, options: workingFolder() },
       options,
     );
     client.onNotification(statusNotification, (params: StatusParams) => {
@@ -259,6 +261,11 @@ export class Server implements vscode.Disposable {
 
 function commandLine({ command, args }: ServerCommand): string {
   return [command, ...args].join(" ");
+}
+
+/** `python -m` imports from the current folder first, which must not be an untrusted one. */
+function workingFolder(): ExecutableOptions {
+  return vscode.workspace.isTrusted ? {} : { cwd: homedir() };
 }
 
 function settings(): ServerSettings {
