@@ -1,0 +1,137 @@
+"""From policies to instructions.
+
+`expand` replaces grid and pipeline policies, routes loads and stores, infers layouts and makes the back end's own
+synchronization explicit. What it produces can be printed (`tilewright.printer`) and read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.expand.errors import ExpansionError
+from tilewright.expand.grid import expand_tiles
+from tilewright.expand.names import Names
+from tilewright.expand.single import expand_single
+from tilewright.expand.split import expand_split
+from tilewright.infer import infer_layouts
+from tilewright.ir import nodes as ir
+from tilewright.ir.backend_sync import add_backend_sync
+from tilewright.ir.expr import Int
+from tilewright.ir.types import SharedType, TileType, Type
+from tilewright.layout import default_swizzle
+
+
+def expand(kernel: ir.Kernel) -> ir.Kernel:
+    """The explicit form of `kernel`, with layouts and automatic syncs; explicit kernels keep their statements.
+
+    Raises ExpansionError when a policy cannot be carried out, with the place and the reason.
+    """
+    expanded = expand_policies(kernel)
+    inferred = infer_layouts(expanded)
+    return inferred.with_body(add_backend_sync(inferred.body))
+
+
+def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
+    """The explicit form without layouts and automatic syncs: what a person would have written."""
+    names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
+    block = expand_tiles(kernel.body, names)
+    block = expand_split(kernel.warps, block, names)
+    allocations, block = expand_single(block, names)
+    block = allocations + block
+    block = ir.rewrite(block, _route)
+    block = _expand_stores(block, names)
+    return kernel.with_body(block, _used(block, names))
+
+
+def _route(stmt: ir.Stmt) -> ir.Block | None:
+    """Loads and products outside of pipelines become plain ones."""
+    match stmt:
+        case ir.Load(via="auto"):
+            return (replace(stmt, via="direct"),)
+        case ir.Load(via="tma" | "cp_async"):
+            raise ExpansionError(
+                "TW009", f'via="{stmt.via}" needs a tw.pipeline loop around it; use via="direct" here', stmt.span
+            )
+        case ir.Store(via="auto"):
+            return (replace(stmt, via="direct"),)
+        case ir.Mma(instr="auto"):
+            return (replace(stmt, instr="mma_v2"),)
+        case _:
+            return None
+
+
+def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
+    """`via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on.
+
+    Before the tile is written again, and before the role ends, the copy must have read it.
+    """
+    buffers: dict[tuple[str, TileType], str] = {}
+    allocations: list[ir.Stmt] = []
+
+    def store(stmt: ir.Store) -> ir.Block:
+        tile = names.types[stmt.src]
+        assert isinstance(tile, TileType)
+        plain = TileType(tile.dtype, tile.shape)
+        buffer = buffers.get((stmt.view.tensor, plain))
+        if buffer is None:
+            layout = default_swizzle(tile.shape, tile.dtype.bits)
+            buffer = names.new(f"{stmt.view.tensor.lower()}_tile", SharedType(tile.dtype, tile.shape, 1, False, layout))
+            buffers[stmt.view.tensor, plain] = buffer
+            allocations.append(ir.AllocShared(buffer, span=stmt.span, note=f"on the way to '{stmt.view.tensor}'"))
+        ref, span = ir.BufRef(buffer, Int(0)), stmt.span
+        return (
+            ir.TmaStoreWait(0, span=span, note="the store before has read the buffer"),
+            ir.SharedStore(ref, stmt.src, span=span),
+            ir.FenceAsync(span=span, note="show the tile to the asynchronous proxy"),
+            ir.TmaStore(stmt.view, ref, span=span),
+        )
+
+    def change(stmt: ir.Stmt) -> ir.Block | None:
+        return store(stmt) if isinstance(stmt, ir.Store) and stmt.via == "tma" else None
+
+    block = ir.rewrite(block, change)
+    if not buffers:
+        return block
+    return tuple(allocations) + _drain(block)
+
+
+def _drain(block: ir.Block) -> ir.Block:
+    """A wait for all bulk stores at the end of each thread of control that issues some."""
+
+    def wait(stmts: ir.Block) -> ir.Block:
+        issued = [s for s in ir.walk(stmts) if isinstance(s, ir.TmaStore)]
+        if not issued:
+            return stmts
+        return (*stmts, ir.TmaStoreWait(0, span=issued[-1].span, note="shared memory is read until the store is done"))
+
+    if any(isinstance(s, ir.Roles) for s in block):
+        return tuple(
+            replace(s, roles=tuple(replace(r, body=wait(r.body)) for r in s.roles)) if isinstance(s, ir.Roles) else s
+            for s in block
+        )
+    return wait(block)
+
+
+def _used(block: ir.Block, names: Names) -> dict[str, Type]:
+    """Types of the names that occur in `block`."""
+    used: set[str] = set()
+    for stmt in ir.walk(block):
+        for value in ir.operands(stmt):
+            match value:
+                case str():
+                    used.add(value)
+                case ir.TileRef(name=name):
+                    used.add(name)
+                case ir.BufRef(buffer=name) | ir.BarRef(barrier=name):
+                    used.add(name)
+                case _:
+                    pass
+        match stmt:
+            case ir.For(var=name) | ir.Programs(var=name):
+                used.add(name)
+            case _:
+                pass
+    return {n: t for n, t in names.types.items() if n in used}
+
+
+__all__ = ["ExpansionError", "expand", "expand_policies"]

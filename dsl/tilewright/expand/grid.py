@@ -1,0 +1,68 @@
+"""Grids: `Tiles` becomes `Programs` with the arithmetic from the program's number to its tile."""
+
+from __future__ import annotations
+
+from tilewright.expand.names import Names
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int, Var
+from tilewright.ir.types import ScalarType
+
+
+def expand_tiles(block: ir.Block, names: Names) -> ir.Block:
+    """`block` with each `Tiles` replaced."""
+    return ir.rewrite(block, lambda s: (_programs(s, names),) if isinstance(s, ir.Tiles) else None)
+
+
+def _programs(tiles: ir.Tiles, names: Names) -> ir.Programs:
+    if len(tiles.vars) == 1:
+        return ir.Programs(tiles.vars[0], tiles.counts[0], tiles.persistent, tiles.body, span=tiles.span)
+    count = tiles.counts[0]
+    for other in tiles.counts[1:]:
+        count = ex.mul(count, other)
+    t = names.new("t", ScalarType())
+    if isinstance(tiles.order, ir.Grouped):
+        coordinates = _grouped(tiles, tiles.order.rows, Var(t), names)
+    else:
+        coordinates = _row_major(tiles, Var(t))
+    return ir.Programs(t, count, tiles.persistent, coordinates + tiles.body, span=tiles.span)
+
+
+def _row_major(tiles: ir.Tiles, t: ir.Expr) -> ir.Block:
+    """Mixed-radix digits of t, the last axis fastest."""
+    out: list[ir.Stmt] = []
+    inner: ir.Expr = Int(1)
+    for axis in reversed(range(len(tiles.vars))):
+        digit = ex.floordiv(t, inner)
+        if axis > 0:
+            digit = ex.mod(digit, tiles.counts[axis])
+        out.insert(0, ir.Assign(tiles.vars[axis], digit, span=tiles.span, note="tile coordinates, last axis fastest"))
+        inner = ex.mul(inner, tiles.counts[axis]) if axis < len(tiles.vars) - 1 else tiles.counts[axis]
+    return tuple(out)
+
+
+def _grouped(tiles: ir.Tiles, rows: int, t: ir.Expr, names: Names) -> ir.Block:
+    """Groups of `rows` tile rows, each walked column by column; the last group has what is left.
+
+    Consecutive programs then share columns of B and a few rows of A, which stay in L2 (the order of the Triton matrix
+    multiplication tutorial, "grouped ordering").
+    """
+    height, width = tiles.counts
+    per_group = ex.mul(Int(rows), width)
+    first = names.new("first", ScalarType())
+    group = names.new("height", ScalarType())
+    within = ex.mod(t, per_group)
+
+    def assign(name: str, value: ir.Expr, note: str) -> ir.Stmt:
+        return ir.Assign(name, value, span=tiles.span, note=note)
+
+    return (
+        assign(first, ex.mul(ex.floordiv(t, per_group), Int(rows)), "first tile row of the group"),
+        assign(
+            group,
+            ex.binary("min", Int(rows), ex.sub(height, Var(first))),
+            "tile rows in the group: the last may be lower",
+        ),
+        assign(tiles.vars[0], ex.add(Var(first), ex.mod(within, Var(group))), "tile row"),
+        assign(tiles.vars[1], ex.floordiv(within, Var(group)), "tile column"),
+    )

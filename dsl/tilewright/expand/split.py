@@ -1,0 +1,216 @@
+"""`roles="split"`: one warp loads by TMA, the others multiply with wgmma.
+
+Two barriers a stage: `full` ends a phase when the bytes of a stage have landed, `empty` when the compute role is done
+with it. `it` counts iterations over all tiles of a program; iteration `it` uses stage it mod stages and waits for phase
+it div stages of its barriers.
+
+    load:     wait until empty[it] has ended the phase before; announce the bytes; copy
+    compute:  wait for full[it]; issue wgmma; wait until the one before is complete; release its stage
+
+The compute role keeps one wgmma in flight over the back edge, so it releases the stage of the previous iteration; the
+last one is released after the loop, if there was an iteration at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.expand.errors import ExpansionError
+from tilewright.expand.names import Names
+from tilewright.expand.staging import StagedLoad, stage_loads
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int, Var
+from tilewright.ir.types import BarrierType, ScalarType, SharedType
+
+LOAD_REGISTERS = 24
+"""The smallest budget of setmaxnreg: the loading warp computes addresses only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """The resources of one pipeline."""
+
+    loop: ir.Pipeline
+    loads: tuple[StagedLoad, ...]
+    rest: ir.Block
+    full: str
+    empty: str
+    counter: str
+
+    @property
+    def stage(self) -> ir.Expr:
+        return ex.mod(Var(self.counter), Int(self.loop.stages))
+
+    @property
+    def previous(self) -> ir.Expr:
+        return ex.mod(ex.add(Var(self.counter), Int(self.loop.stages - 1)), Int(self.loop.stages))
+
+    @property
+    def parity(self) -> ir.Expr:
+        return ex.mod(ex.floordiv(Var(self.counter), Int(self.loop.stages)), Int(2))
+
+
+def expand_split(kernel_warps: int, block: ir.Block, names: Names) -> ir.Block:
+    """`block` (grid already explicit) as allocations and two roles; unchanged when no pipeline is split."""
+    loops = [s for s in ir.walk(block) if isinstance(s, ir.Pipeline) and s.roles == "split"]
+    if not loops:
+        return block
+    for s in ir.walk(block):
+        if isinstance(s, ir.Roles | ir.AllocShared | ir.AllocBarrier):
+            raise ExpansionError(
+                "TW005", 'roles="split" makes its own roles; it cannot stand beside explicit ones', s.span
+            )
+    allocations: list[ir.Stmt] = []
+    rings = {id(loop): _ring(loop, names, allocations) for loop in loops}
+    start = tuple(
+        ir.Assign(r.counter, Int(0), span=r.loop.span, note="iterations so far, over all tiles") for r in rings.values()
+    )
+    span = loops[0].span
+    compute = start + _replace(block, lambda loop: _compute_loop(rings[id(loop)]))
+    load = start + _only_control(_replace(block, lambda loop: _load_loop(rings[id(loop)], names)))
+    roles = ir.Roles(
+        (
+            ir.Role("compute", kernel_warps, None, compute, span),
+            ir.Role("load", 1, LOAD_REGISTERS, load, span),
+        ),
+        span=span,
+    )
+    return (*allocations, roles)
+
+
+def _replace(block: ir.Block, make: Callable[[ir.Pipeline], ir.Block]) -> ir.Block:
+    # Not `ir.rewrite`: loops are looked up by identity, which rewriting from the inside would lose.
+    out: list[ir.Stmt] = []
+    for stmt in block:
+        match stmt:
+            case ir.Pipeline(roles="split"):
+                out.extend(make(stmt))
+            case ir.For() | ir.Programs():
+                out.append(replace(stmt, body=_replace(stmt.body, make)))
+            case ir.If():
+                out.append(replace(stmt, then=_replace(stmt.then, make), orelse=_replace(stmt.orelse, make)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _ring(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> _Ring:
+    loads, rest = stage_loads(loop, names, "tma", allocations)
+    full = names.new("full", BarrierType(loop.stages, 1))
+    empty = names.new("empty", BarrierType(loop.stages, 1))
+    allocations.append(ir.AllocBarrier(full, span=loop.span, note="a stage has been filled"))
+    allocations.append(ir.AllocBarrier(empty, span=loop.span, note="a stage has been read"))
+    return _Ring(loop, loads, rest, full, empty, names.new("it", ScalarType()))
+
+
+def _load_loop(ring: _Ring, names: Names) -> ir.Block:
+    loop, span = ring.loop, ring.loop.span
+    stage_bytes = 0
+    for staged in ring.loads:
+        type_ = names.types[staged.ring]
+        assert isinstance(type_, SharedType)
+        stage_bytes += type_.stage_bytes
+    scalars = tuple(s for s in loop.body if isinstance(s, ir.Assign))
+    body = (
+        ir.BarrierWait(ir.BarRef(ring.empty, ring.stage), ex.binary("^", ring.parity, Int(1)), span=span,
+                       note="the stage has been read; the first round passes at once"),
+        ir.BarrierExpect(ir.BarRef(ring.full, ring.stage), Int(stage_bytes), span=span),
+        *scalars,
+        *(
+            ir.TmaLoad(s.load.view, ir.BufRef(s.ring, ring.stage), ir.BarRef(ring.full, ring.stage), span=s.load.span)
+            for s in ring.loads
+        ),
+        ir.Assign(ring.counter, ex.add(Var(ring.counter), Int(1)), span=span),
+    )  # fmt: skip
+    return (ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span),)
+
+
+def _compute_loop(ring: _Ring) -> ir.Block:
+    loop, span = ring.loop, ring.loop.span
+    by_name = {s.load.dst: s for s in ring.loads}
+    products = [s for s in ring.rest if isinstance(s, ir.Mma)]
+    body: list[ir.Stmt] = [
+        ir.BarrierWait(ir.BarRef(ring.full, ring.stage), ring.parity, span=span, note="the stage has been filled")
+    ]
+    read: set[str] = set()
+    for stmt in ring.rest:
+        if isinstance(stmt, ir.Mma) and stmt.instr == "auto":
+            body.append(_wgmma(stmt, by_name, ring))
+            continue
+        for name in _used_loads(stmt, by_name):
+            if name not in read:
+                read.add(name)
+                body.append(
+                    ir.SharedLoad(name, ir.BufRef(by_name[name].ring, ring.stage), span=by_name[name].load.span)
+                )
+        body.append(stmt)
+    # One product into its own accumulator and nothing else: keep it in flight over the back edge.
+    overlapped = len(products) == 1 and products[0].dst == products[0].acc and not read and not any(
+        _touches(s, products[0].dst) for s in ring.rest if s is not products[0]
+    )  # fmt: skip
+    release = ir.BarrierArrive(ir.BarRef(ring.empty, ring.previous if overlapped else ring.stage), span=span)
+    after: tuple[ir.Stmt, ...] = ()
+    if overlapped:
+        body.append(ir.WgmmaWait(1, span=span, note="the product of the previous iteration is complete"))
+        body.append(ir.If(ex.less(loop.lo, Var(loop.var)), (replace(release, note="its stage is free"),), span=span))
+        after = (
+            ir.WgmmaWait(0, span=span),
+            ir.If(ex.less(loop.lo, loop.hi), (replace(release, note="the last stage is free"),), span=span),
+        )
+    else:
+        if products:
+            body = _wait_after_last_product(body, span)
+        body.append(replace(release, note="the stage is free"))
+    body.append(ir.Assign(ring.counter, ex.add(Var(ring.counter), Int(1)), span=span))
+    return (ir.For(loop.var, loop.lo, loop.hi, loop.step, tuple(body), span=span), *after)
+
+
+def _wait_after_last_product(body: list[ir.Stmt], span: object) -> list[ir.Stmt]:
+    """Each product complete before the next ordinary statement uses it or the stage is released."""
+    out: list[ir.Stmt] = []
+    for i, stmt in enumerate(body):
+        out.append(stmt)
+        following = body[i + 1] if i + 1 < len(body) else None
+        if isinstance(stmt, ir.Wgmma) and not isinstance(following, ir.Wgmma):
+            out.append(ir.WgmmaWait(0, span=stmt.span, note="the product is complete"))
+    return out
+
+
+def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: _Ring) -> ir.Stmt:
+    for name in (stmt.a, stmt.b):
+        if name not in loads:
+            raise ExpansionError(
+                "TW005",
+                f"in a split pipeline both operands of tw.mma are tiles loaded by it; '{name.lstrip('%')}' is not",
+                stmt.span,
+            )
+    a, b = (ir.BufRef(loads[n].ring, ring.stage) for n in (stmt.a, stmt.b))
+    return ir.Wgmma(stmt.dst, a, b, stmt.acc, span=stmt.span)
+
+
+def _used_loads(stmt: ir.Stmt, loads: dict[str, StagedLoad]) -> list[str]:
+    return [n for n in loads if any(_touches(s, n) for s in ir.walk((stmt,)))]
+
+
+def _touches(stmt: ir.Stmt, name: str) -> bool:
+    for value in ir.operands(stmt):
+        if value == name or value == ir.TileRef(name):
+            return True
+    return False
+
+
+def _only_control(block: ir.Block) -> ir.Block:
+    """What the loading role executes: grid, loops, scalars, barriers and copies; no tiles."""
+
+    def change(stmt: ir.Stmt) -> ir.Block | None:
+        match stmt:
+            case ir.Compute() | ir.Load() | ir.Store() | ir.Mma():
+                return ()
+            case ir.For(body=()) | ir.If(then=(), orelse=()):
+                return ()
+            case _:
+                return None
+
+    return ir.rewrite(block, change)

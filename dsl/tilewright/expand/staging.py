@@ -1,0 +1,121 @@
+"""What both pipeline expansions need: the loads of a pipeline, their coordinates at any iteration, their rings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expand.errors import ExpansionError
+from tilewright.expand.names import Names
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int, Var
+from tilewright.ir.types import SharedType, TileType
+from tilewright.layout import SharedLayout, SwizzledShared, default_swizzle
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLoad:
+    """One load of a pipeline, its ring, and its view as a function of the loop variable alone."""
+
+    load: ir.Load
+    view: ir.View
+    ring: str
+
+
+def stage_loads(
+    loop: ir.Pipeline, names: Names, via: str, block: list[ir.Stmt]
+) -> tuple[tuple[StagedLoad, ...], ir.Block]:
+    """The loads of `loop` that go through rings (allocated into `block`), and the body without them.
+
+    Raises ExpansionError when a load cannot run ahead of its iteration.
+    """
+    scalars: dict[str, ir.Expr] = {}
+    staged: list[StagedLoad] = []
+    rest: list[ir.Stmt] = []
+    for stmt in loop.body:
+        if isinstance(stmt, ir.Assign):
+            scalars[stmt.dst] = ex.substitute(stmt.value, scalars)
+        if isinstance(stmt, ir.Load) and stmt.via in ("auto", via):
+            view = ir.View(
+                stmt.view.tensor,
+                tuple(ex.substitute(o, scalars) for o in stmt.view.origin),
+                stmt.view.shape,
+                stmt.view.span,
+            )
+            _check_ahead(loop, view, stmt, scalars)
+            staged.append(StagedLoad(stmt, view, _allocate(stmt, loop.stages, names, via, block)))
+        else:
+            rest.append(stmt)
+    if not staged:
+        raise ExpansionError(
+            "TW005",
+            f'this pipeline loads nothing that could run ahead: load with via="{via}" at the top of its body, or use range',
+            loop.span,
+        )
+    for load in (s for s in ir.walk(tuple(rest)) if isinstance(s, ir.Load) and s.via not in ("auto", "direct")):
+        wanted = "cp_async" if load.via == "tma" else "tma"
+        raise ExpansionError(
+            "TW009",
+            f'via="{load.via}" does not fit roles="{loop.roles}", which stages loads by {via}'
+            + (
+                f'; use via="{via}" or "auto"'
+                if load.via == wanted
+                else "; put the load at the top of the pipeline's body"
+            ),
+            load.span,
+        )
+    return tuple(staged), tuple(rest)
+
+
+def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load, scalars: dict[str, ir.Expr]) -> None:
+    inside = {s.dst for s in ir.walk(loop.body) if isinstance(s, ir.Assign)} - set(scalars)
+    for origin in view.origin:
+        bad = sorted(ex.names(origin) & inside)
+        if bad:
+            raise ExpansionError(
+                "TW005",
+                f"this load runs ahead of its iteration, but its place depends on '{bad[0]}', computed in the iteration",
+                load.span,
+            )
+    if load.other not in (None, 0.0):
+        raise ExpansionError(
+            "TW009",
+            f"copies into shared memory fill with zeros what lies outside; other={load.other:g} is not possible here",
+            load.span,
+        )
+
+
+def _allocate(load: ir.Load, stages: int, names: Names, via: str, block: list[ir.Stmt]) -> str:
+    tile = names.types[load.dst]
+    assert isinstance(tile, TileType)
+    layout: SharedLayout
+    if via == "tma":
+        layout = default_swizzle(tile.shape, tile.dtype.bits)
+    else:
+        layout = ldmatrix_swizzle(tile)
+    ring = names.new(f"{load.dst}_ring".lstrip("%"), SharedType(tile.dtype, tile.shape, stages, True, layout))
+    block.append(ir.AllocShared(ring, span=load.span, note=f"{stages} stages of '{load.dst}'"))
+    return ring
+
+
+def ldmatrix_swizzle(tile: TileType) -> SwizzledShared:
+    """The swizzle that makes 16-byte row accesses of eight consecutive rows (ldmatrix) hit all 32 banks once.
+
+    A row of r bytes spans r/128 turns of the banks; rows are xor-ed in phases of 128/r rows when shorter than a turn.
+    """
+    vector = max(1, 16 // tile.dtype.bytes)
+    row_bytes = tile.shape[-1] * tile.dtype.bytes
+    per_phase = max(1, 128 // row_bytes)
+    max_phase = max(1, min(8 // min(per_phase, 8), row_bytes // 16))
+    order = tuple(reversed(range(len(tile.shape))))
+    return SwizzledShared(vector, per_phase, max_phase, order)
+
+
+def at_iteration(view: ir.View, variable: str, value: ir.Expr) -> ir.View:
+    """The view with the loop variable set to `value`."""
+    return ir.View(view.tensor, tuple(ex.substitute(o, {variable: value}) for o in view.origin), view.shape, view.span)
+
+
+def iteration_number(loop: ir.Pipeline) -> ir.Expr:
+    """The number of the iteration as an expression of the loop variable."""
+    return ex.floordiv(ex.sub(Var(loop.var), loop.lo), Int(loop.step))

@@ -1,0 +1,295 @@
+"""Tile IR back to source: `kernel_source` of one kernel, `module_source` of a file that holds it.
+
+What is printed reads back into equal IR: automatic syncs and inferred layouts are left out, since the front end and
+`expand` put them back. Notes of the expansion become comments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tilewright.dtypes import DType
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import BarrierType, SharedType, TileType
+from tilewright.layout import Swizzled, SwizzledShared
+
+_INFIX: dict[str, tuple[str, int]] = {
+    "add": ("+", 8), "sub": ("-", 8), "mul": ("*", 9), "div": ("/", 9), "lt": ("<", 4), "le": ("<=", 4), "gt": (">", 4),
+    "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4), "and": ("&", 7), "or": ("|", 5),
+}  # fmt: skip
+_ATOM, _UNARY = 20, 10
+
+
+def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
+    """A file that declares the kernel's sizes and holds the kernel."""
+    dtypes = sorted({p.type.dtype.name for p in kernel.params} | _dtypes_used(kernel))
+    imports = ", ".join(["Global", *dtypes])
+    sizes = ""
+    if kernel.sizes:
+        names = ", ".join(kernel.sizes)
+        quoted = ", ".join(f'"{s}"' for s in kernel.sizes)
+        sizes = f"{names} = tw.sizes({quoted})\n\n\n"
+    return f"import tilewright as tw\nfrom tilewright import {imports}\n\n{sizes}{kernel_source(kernel, reference=reference)}"
+
+
+def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
+    """The definition of the kernel, decorator included, ending in a line break. Compile-time values stand folded."""
+    options = [f'target="{kernel.target}"', f"warps={kernel.warps}"]
+    if reference:
+        options.append(f'reference="{reference}"')
+    lines = [f"@tw.kernel({', '.join(options)})"]
+    params = [
+        f"{p.name}: Global[{', '.join([p.type.dtype.name, *(ex.show(s) for s in p.type.shape)])}]"
+        for p in kernel.params
+    ]
+    head = f"def {kernel.name}({', '.join(params)}):"
+    if len(head) > 100:
+        lines += [f"def {kernel.name}(", *(f"    {p}," for p in params), "):"]
+    else:
+        lines.append(head)
+    lines += [f"    tw.assume({ex.show(a.expr)})" for a in kernel.assumptions]
+    lines += _Printer(kernel).block(kernel.body, 1)
+    return "\n".join(lines) + "\n"
+
+
+def _dtypes_used(kernel: ir.Kernel) -> set[str]:
+    used: set[str] = set()
+    for stmt in ir.walk(kernel.body):
+        match stmt:
+            case ir.Compute(dst=dst, op="full" | "cast"):
+                used.add(_dtype(kernel, dst).name)
+            case ir.AllocShared(dst=dst):
+                used.add(_dtype(kernel, dst).name)
+            case _:
+                pass
+    return used
+
+
+def _dtype(kernel: ir.Kernel, name: str) -> DType:
+    type_ = kernel.types[name]
+    assert isinstance(type_, TileType | SharedType)
+    return type_.dtype
+
+
+class _Printer:
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
+        # Source text and binding strength of temporaries not yet used.
+        self.pending: dict[str, tuple[str, int]] = {}
+
+    # -------------------------------------------------------------------------------- statements
+
+    def block(self, block: ir.Block, depth: int) -> list[str]:
+        lines: list[str] = []
+        for stmt in block:
+            lines += self.statement(stmt, depth)
+        return lines or ["    " * depth + "pass"]
+
+    def statement(self, stmt: ir.Stmt, depth: int) -> list[str]:
+        pad = "    " * depth
+        match stmt:
+            case ir.Sync(auto=True):
+                return []
+            case ir.For():
+                return [f"{pad}for {stmt.var} in range({self.bounds(stmt)}):", *self.block(stmt.body, depth + 1)]
+            case ir.Programs():
+                flag = ", persistent=True" if stmt.persistent else ""
+                head = f"{pad}for {stmt.var} in tw.programs({ex.show(stmt.count)}{flag}):"
+                return [head, *self.block(stmt.body, depth + 1)]
+            case ir.Tiles():
+                return [f"{pad}for {', '.join(stmt.vars)} in {self.tiles(stmt)}:", *self.block(stmt.body, depth + 1)]
+            case ir.Pipeline():
+                args = (
+                    f'{ex.show(stmt.lo)}, {ex.show(stmt.hi)}, {stmt.step}, stages={stmt.stages}, roles="{stmt.roles}"'
+                )
+                return [f"{pad}for {stmt.var} in tw.pipeline({args}):", *self.block(stmt.body, depth + 1)]
+            case ir.If():
+                lines = [f"{pad}if {ex.show(stmt.cond)}:{self.comment(stmt)}", *self.block(stmt.then, depth + 1)]
+                if stmt.orelse:
+                    lines += [f"{pad}else:", *self.block(stmt.orelse, depth + 1)]
+                return lines
+            case ir.Roles(roles=roles):
+                lines = []
+                for role in roles:
+                    registers = f", registers={role.registers}" if role.registers is not None else ""
+                    lines.append(f'{pad}with tw.role("{role.name}", warps={role.warps}{registers}):')
+                    lines += self.block(role.body, depth + 1)
+                return lines
+            case _:
+                text = self.simple(stmt)
+                return [f"{pad}{text}{self.comment(stmt)}"] if text else []
+
+    def comment(self, stmt: ir.Stmt) -> str:
+        return f"  # {stmt.note}" if stmt.note else ""
+
+    def bounds(self, loop: ir.For) -> str:
+        if loop.step == 1:
+            return ex.show(loop.hi) if loop.lo == ex.Int(0) else f"{ex.show(loop.lo)}, {ex.show(loop.hi)}"
+        return f"{ex.show(loop.lo)}, {ex.show(loop.hi)}, {loop.step}"
+
+    def tiles(self, stmt: ir.Tiles) -> str:
+        args = [ex.show(c) for c in stmt.counts]
+        if isinstance(stmt.order, ir.Grouped):
+            args.append(f"order=tw.grouped({stmt.order.rows})")
+        if stmt.persistent:
+            args.append("persistent=True")
+        return f"tw.tiles({', '.join(args)})"
+
+    def simple(self, stmt: ir.Stmt) -> str:
+        """One line of source; empty when the statement is a temporary that its user will show."""
+        match stmt:
+            case ir.Assign(dst=dst, value=value):
+                return f"{dst} = {ex.show(value)}"
+            case ir.Compute():
+                return self.result(stmt.dst, *self.compute(stmt))
+            case ir.Load():
+                other = "" if stmt.other is None else f", other={_number(stmt.other)}"
+                via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
+                return self.result(stmt.dst, f"tw.load({self.view(stmt.view)}{other}{via})", _ATOM)
+            case ir.Store():
+                via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
+                return f"tw.store({self.view(stmt.view)}, {self.tile(stmt.src)}{via})"
+            case ir.Mma():
+                return self.result(
+                    stmt.dst, f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)})", _ATOM
+                )
+            case ir.Wgmma():
+                text = f"tw.wgmma({self.stage(stmt.a)}, {self.stage(stmt.b)}, {self.tile(stmt.acc)})"
+                return self.result(stmt.dst, text, _ATOM)
+            case ir.SharedLoad():
+                return self.result(stmt.dst, f"tw.load_shared({self.stage(stmt.src)})", _ATOM)
+            case ir.SharedStore():
+                return f"tw.store_shared({self.stage(stmt.dst)}, {self.tile(stmt.src)})"
+            case ir.AllocShared(dst=dst):
+                return f"{dst} = {self.shared(dst)}"
+            case ir.AllocBarrier(dst=dst):
+                type_ = self.kernel.types[dst]
+                assert isinstance(type_, BarrierType)
+                return f"{dst} = tw.barrier({type_.slots}, arrivals={type_.arrivals})"
+            case ir.BarrierWait():
+                return f"tw.wait({self.slot(stmt.bar)}, {ex.show(stmt.parity)})"
+            case ir.BarrierArrive():
+                return f"tw.arrive({self.slot(stmt.bar)})"
+            case ir.BarrierExpect():
+                return f"tw.expect({self.slot(stmt.bar)}, {ex.show(stmt.bytes)})"
+            case ir.TmaLoad():
+                return f"tw.tma_load({self.view(stmt.view)}, {self.stage(stmt.dst)}, {self.slot(stmt.bar)})"
+            case ir.TmaStore():
+                return f"tw.tma_store({self.view(stmt.view)}, {self.stage(stmt.src)})"
+            case ir.TmaStoreWait():
+                return f"tw.tma_store_wait({stmt.pending})"
+            case ir.CpAsync():
+                return f"tw.cp_async({self.view(stmt.view)}, {self.stage(stmt.dst)})"
+            case ir.CpCommit():
+                return "tw.cp_commit()"
+            case ir.CpWait():
+                return f"tw.cp_wait({stmt.pending})"
+            case ir.WgmmaWait():
+                return f"tw.wgmma_wait({stmt.pending})"
+            case ir.FenceAsync():
+                return "tw.fence_async()"
+            case ir.Sync():
+                return "tw.sync()"
+            case _:
+                raise AssertionError(f"no source form for {type(stmt).__name__}")
+
+    def result(self, dst: str, text: str, strength: int) -> str:
+        if dst.startswith("%"):
+            self.pending[dst] = (text, strength)
+            return ""
+        return f"{dst} = {text}"
+
+    # -------------------------------------------------------------------------------- operands
+
+    def tile(self, name: str, least: int = 0) -> str:
+        text, strength = self.pending.pop(name, (name, _ATOM))
+        return f"({text})" if strength < least else text
+
+    def operand(self, value: ir.Operand, least: int = 0) -> str:
+        match value:
+            case ir.TileRef(name=name):
+                return self.tile(name, least)
+            case float():
+                text = _number(value)
+                return f"({text})" if value < 0 and least > _UNARY else text
+            case _:
+                text = ex.show(value)
+                return text if isinstance(value, ex.Int | ex.Size | ex.Var) or least == 0 else f"({text})"
+
+    def view(self, view: ir.View) -> str:
+        return f"{view.tensor}.tile(({_tuple(ex.show(o) for o in view.origin)}), ({_tuple(map(str, view.shape))}))"
+
+    def stage(self, ref: ir.BufRef) -> str:
+        type_ = self.kernel.types[ref.buffer]
+        assert isinstance(type_, SharedType)
+        return f"{ref.buffer}[{ex.show(ref.stage)}]" if type_.ring else ref.buffer
+
+    def slot(self, ref: ir.BarRef) -> str:
+        return f"{ref.barrier}[{ex.show(ref.slot)}]"
+
+    def shared(self, name: str) -> str:
+        type_ = self.kernel.types[name]
+        assert isinstance(type_, SharedType)
+        shape = _tuple(map(str, ((type_.stages,) if type_.ring else ()) + type_.shape))
+        ring = "" if type_.ring == (len(type_.shape) + type_.ring == 3) else f", ring={type_.ring}"
+        return f"tw.shared({type_.dtype}, ({shape}), layout={_shared_layout(type_)}{ring})"
+
+    def compute(self, stmt: ir.Compute) -> tuple[str, int]:
+        type_ = self.kernel.types[stmt.dst]
+        assert isinstance(type_, TileType)
+        args = stmt.args
+        if stmt.op in _INFIX:
+            sign, strength = _INFIX[stmt.op]
+            # The right operand is bracketed at equal strength: order matters for - and /, and rounding for + and *.
+            left = self.operand(args[0], strength + (strength == 4))
+            return f"{left} {sign} {self.operand(args[1], strength + 1)}", strength
+        match stmt.op:
+            case "neg":
+                return f"-{self.operand(args[0], _UNARY)}", _UNARY
+            case "not":
+                return f"~{self.operand(args[0], _UNARY)}", _UNARY
+            case "copy" | "convert_layout":
+                source = args[0]
+                assert isinstance(source, ir.TileRef)
+                return self.pending.pop(source.name, (source.name, _ATOM))
+            case "full":
+                shape = f"({_tuple(map(str, type_.shape))})"
+                if args[0] == 0:
+                    return f"tw.zeros({type_.dtype}, {shape})", _ATOM
+                return f"tw.full({type_.dtype}, {shape}, {self.operand(args[0])})", _ATOM
+            case "arange":
+                return f"tw.arange({type_.shape[0]})", _ATOM
+            case "cast":
+                return f"{self.operand(args[0], _ATOM)}.to({type_.dtype})", _ATOM
+            case "sum" | "max" | "min":
+                keep = ", keep_dims=True" if stmt.keep else ""
+                return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{keep})", _ATOM
+            case "expand_dims":
+                return f"tw.expand_dims({self.operand(args[0])}, {stmt.axis})", _ATOM
+            case "broadcast":
+                return f"tw.broadcast({self.operand(args[0])}, ({_tuple(map(str, type_.shape))}))", _ATOM
+            case _:
+                return f"tw.{stmt.op}({', '.join(self.operand(a) for a in args)})", _ATOM
+
+
+def _shared_layout(type_: SharedType) -> str:
+    match type_.layout:
+        case Swizzled(bytes=width):
+            return f"tw.swizzled({width})"
+        case SwizzledShared(vec=vec, per_phase=per_phase, max_phase=max_phase):
+            return f"tw.swizzled_shared({vec}, {per_phase}, {max_phase})"
+        case other:
+            raise AssertionError(f"no source form for the layout {other}")
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    items = list(parts)
+    return f"{items[0]}," if len(items) == 1 else ", ".join(items)
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "tw.inf" if value > 0 else "-tw.inf"
+    return repr(value)
