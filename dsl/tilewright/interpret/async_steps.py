@@ -1,0 +1,240 @@
+"""Statements of the asynchronous proxy and of barriers: TMA, wgmma, mbarriers, and what must be waited for before the end."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from tilewright.interpret.compute import matrix_product
+from tilewright.interpret.machine import Events, Pending, Process, Tile
+from tilewright.interpret.memory import Use
+from tilewright.interpret.operands import Operands, SlotOf, StepRun
+from tilewright.interpret.provenance import loaded, product, stored
+from tilewright.interpret.schedule import Action
+from tilewright.interpret.shared_steps import begin_read, begin_write
+from tilewright.ir import nodes as ir
+
+
+def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
+    """The step of a statement of this module; None for any other."""
+    match stmt:
+        case ir.BarrierWait():
+            return _barrier_wait(stmt, operands)
+        case ir.BarrierArrive():
+            return _barrier_arrive(stmt, operands)
+        case ir.BarrierExpect():
+            return _barrier_expect(stmt, operands)
+        case ir.TmaLoad():
+            return _tma_load(stmt, operands)
+        case ir.TmaStore():
+            return _tma_store(stmt, operands)
+        case ir.TmaStoreWait(pending=pending):
+            return lambda process: (
+                _drain(process, process.stores, pending, "its bulk stores") if process.elected else None
+            )
+        case ir.Wgmma():
+            return _wgmma(stmt, operands)
+        case ir.WgmmaWait(pending=pending):
+            return lambda process: _drain(process, process.matrix, pending, "its matrix instructions")
+        case _:
+            return None
+
+
+def check_exit(process: Process) -> None:
+    """Raise Violation if the process ends with asynchronous work that it has not waited for."""
+    left = {
+        "bulk stores": len(process.stores),
+        "matrix instructions": len(process.matrix),
+        "cp.async copies": len(process.open_copies) + sum(map(len, process.copies)),
+    }
+    for what, number in left.items():
+        if number:
+            raise process.violation(
+                "exit", f"the role ends with {number} {what} it has not waited for", values={what: str(number)}
+            )
+
+
+def _barrier_wait(stmt: ir.BarrierWait, operands: Operands) -> StepRun:
+    slot_of, parity_of = operands.slot(stmt.bar), operands.scalar(stmt.parity)
+
+    def run(process: Process) -> Events:
+        slot, parity = slot_of(process), parity_of(process.env)
+        if parity not in (0, 1):
+            raise process.violation("phase", f"the parity of a wait is 0 or 1, not {parity}")
+        if not slot.passed(parity):
+            process.waiting = f"the end of a phase of parity {parity} ({slot.describe()})"
+            yield lambda: slot.passed(parity)
+        ordering = process.machine.ordering
+        if ordering is not None and not ordering.wait(slot, slot.phase, process.knowledge):
+            raise process.violation(
+                "phase",
+                f"the wait on {slot.name} may pass one round early: nothing tells this role that phase {slot.phase - 2} "
+                "has ended, and that phase has the same parity as the one before it",
+                values={"phase": str(slot.phase), "parity": str(parity)},
+            )
+
+    return run
+
+
+def _barrier_arrive(stmt: ir.BarrierArrive, operands: Operands) -> StepRun:
+    slot_of = operands.slot(stmt.bar)
+
+    def run(process: Process) -> None:
+        if process.elected:
+            _arrive(process, slot_of)
+
+    return run
+
+
+def _barrier_expect(stmt: ir.BarrierExpect, operands: Operands) -> StepRun:
+    slot_of, bytes_of = operands.slot(stmt.bar), operands.scalar(stmt.bytes)
+
+    def run(process: Process) -> None:
+        if not process.elected:
+            return
+        slot, count = slot_of(process), bytes_of(process.env)
+        process.announced[slot.name] = process.announced.get(slot.name, 0) + count
+        slot.announce(count)
+        _arrive(process, slot_of)
+
+    return run
+
+
+def _arrive(process: Process, slot_of: SlotOf) -> None:
+    slot = slot_of(process)
+    ordering = process.machine.ordering
+    if ordering is not None and not ordering.arrive(slot, slot.phase, process.knowledge):
+        raise process.violation(
+            "phase",
+            f"the arrival on {slot.name} may count in phase {slot.phase - 1}: nothing tells this role that it has ended",
+            values={"phase": str(slot.phase)},
+        )
+    if not slot.arrive():
+        raise process.violation(
+            "arrivals",
+            f"phase {slot.phase} of {slot.name} gets more than its {slot.arrivals} arrival(s)",
+            values={"arrivals": str(slot.arrivals + 1), "expected": str(slot.arrivals)},
+        )
+
+
+def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
+    stage_of, slot_of, origin_of = operands.stage(stmt.dst), operands.slot(stmt.bar), operands.origin(stmt.view)
+    name, shape = stmt.view.tensor, stmt.view.shape
+
+    def run(process: Process) -> None:
+        if not process.elected:
+            return
+        machine, stage, slot, origin = process.machine, stage_of(process), slot_of(process), origin_of(process.env)
+        tensor = machine.tensors[name]
+        region, count = stage.whole, stage.data.size * stage.dtype.bytes
+        if slot.name in process.announced:
+            process.announced[slot.name] -= count
+            if process.announced[slot.name] < 0:
+                raise process.violation(
+                    "bytes",
+                    f"the copies to {slot.name} deliver {-process.announced[slot.name]} bytes more than were announced",
+                    values={"surplus bytes": str(-process.announced[slot.name])},
+                )
+        token = begin_write(process, stage, region, asynchronous=True, queue=None)
+        if machine.ordering is not None:
+            machine.loads.append((token, f"the load of {name}", process, stmt))
+            if not machine.ordering.arrive(slot, slot.phase, process.knowledge, token):
+                raise process.violation(
+                    "phase",
+                    f"the bytes of this load may count in phase {slot.phase - 1} of {slot.name}: nothing tells this role "
+                    "that it has ended",
+                    values={"phase": str(slot.phase)},
+                )
+        version, phase, tag = machine.version(), slot.phase, loaded(process, tensor, origin)
+        iteration = {v: process.env[v] for v in process.loops}
+
+        def complete() -> None:
+            if slot.phase != phase:
+                late = process.violation(
+                    "bytes",
+                    f"phase {phase} of {slot.name} ended before this load was complete: too few bytes were announced",
+                    stmt=stmt,
+                )
+                late.iteration = iteration
+                raise late
+            stage.put(region, tensor.read(origin, shape, 0.0), version, generic=False)
+            stage.tag = tag
+            loading.done = True
+            slot.deliver(count)
+
+        loading = Action(complete, f"the load of {name}")
+        stage.writers.append(Use(region, loading))
+        machine.actions.issue(loading)
+
+    return run
+
+
+def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
+    stage_of, origin_of, name = operands.stage(stmt.src), operands.origin(stmt.view), stmt.view.tensor
+
+    def run(process: Process) -> None:
+        if not process.elected:
+            return
+        machine, stage, origin = process.machine, stage_of(process), origin_of(process.env)
+        tensor = machine.tensors[name]
+        token = begin_read(process, stage, stage.whole, asynchronous=True, queue=process.stores)
+        stored(process, stage.tag, tensor, origin)
+        storing = Action(lambda: tensor.write(origin, stage.data, machine.program), f"the store to {name}")
+        stage.readers.append(Use(stage.whole, storing))
+        process.stores.append(Pending(storing, token))
+        machine.actions.issue(storing)
+
+    return run
+
+
+def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
+    a_of, b_of = operands.stage(stmt.a), operands.stage(stmt.b)
+
+    def run(process: Process) -> None:
+        a, b = a_of(process), b_of(process)
+        acc = process.tiles.get(stmt.acc)
+        if acc is None or not acc.pending:
+            acc = process.tile(stmt.acc)
+        token = begin_read(process, a, a.whole, asynchronous=True, queue=process.matrix)
+        token |= begin_read(process, b, b.whole, asynchronous=True, queue=process.matrix)
+        result = Tile(_UNDEFINED, product(process, a.tag, b.tag, acc.tag, a.shape[1]), pending=True)
+        # In order after the one before, which may compute the accumulator this one adds to.
+        before = process.matrix[-1].action if process.matrix else None
+
+        def complete() -> None:
+            result.data = matrix_product(a.data, b.data, acc.data)
+
+        multiplying = Action(complete, f"a matrix instruction of {process.label}", before)
+        a.readers.append(Use(a.whole, multiplying))
+        b.readers.append(Use(b.whole, multiplying))
+        process.tiles[stmt.dst] = result
+        process.matrix.append(Pending(multiplying, token, result))
+        process.machine.actions.issue(multiplying)
+
+    return run
+
+
+def _drain(process: Process, queue: deque[Pending], pending: int, what: str) -> Events | None:
+    """Wait until at most the last `pending` operations of an in-order queue are left."""
+    finished = [queue.popleft() for _ in range(len(queue) - pending)]
+    if any(not p.action.done for p in finished):
+        return _blocked_drain(process, finished, what)
+    _take(process, finished)
+    return None
+
+
+def _blocked_drain(process: Process, finished: list[Pending], what: str) -> Events:
+    process.waiting = what
+    yield lambda: all(p.action.done for p in finished)
+    _take(process, finished)
+
+
+def _take(process: Process, finished: list[Pending]) -> None:
+    for operation in finished:
+        process.knowledge.known |= operation.token
+        if operation.tile is not None:
+            operation.tile.pending = False
+
+
+_UNDEFINED = np.zeros(0, np.float32)

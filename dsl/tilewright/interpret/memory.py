@@ -1,0 +1,166 @@
+"""Global tensors with write counts, and shared memory that knows what each element holds and who still uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.dtypes import DType
+from tilewright.interpret.numeric import STORAGE, Array, decode, encode, poison, to_dtype
+from tilewright.interpret.schedule import Action
+from tilewright.interpret.tags import Axis, Tag
+from tilewright.ir.types import SharedType
+
+Counts = npt.NDArray[np.int32]
+Region = tuple[slice, ...]
+"""A box of a tile, one slice a dimension; `()` is the whole tile."""
+
+
+def overlap(a: Region, b: Region) -> bool:
+    """Whether two boxes of one tile share elements."""
+    return all(x.start < y.stop and y.start < x.stop for x, y in zip(a, b, strict=False))
+
+
+def first_true(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Coordinates of the first True element in row-major order; the mask must have one."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A tensor argument. `counts` says how often each element was written, `writer` by which program first (-1: none)."""
+
+    name: str
+    dtype: DType
+    array: Array
+    labels: tuple[str, ...]
+    counts: Counts | None = None
+    writer: Counts | None = None
+    rewritten: tuple[tuple[int, ...], int, int] | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents in elements."""
+        return self.array.shape
+
+    def outside(self, origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
+        """The first element of the tile at `origin` that is not in the tensor, or None if all are."""
+        for axis, (at, size, extent) in enumerate(zip(origin, shape, self.extents, strict=True)):
+            if at < 0 or at + size > extent:
+                return tuple(o if i != axis else (at if at < 0 else max(at, extent)) for i, o in enumerate(origin))
+        return None
+
+    def read(self, origin: Sequence[int], shape: Sequence[int], fill: float) -> Array:
+        """A copy of the tile at `origin`; `fill` where it lies outside."""
+        inside, target = self._clip(origin, shape)
+        part = decode(self.array[inside], self.dtype)
+        if part.shape == tuple(shape):
+            return part
+        result = np.full(shape, to_dtype(np.asarray(fill), self.dtype), STORAGE[self.dtype.name])
+        result[target] = part
+        return result
+
+    def write(self, origin: Sequence[int], values: Array, program: int) -> None:
+        """Store the elements of a tile at `origin` that lie inside, and count them."""
+        inside, source = self._clip(origin, values.shape)
+        self.array[inside] = encode(values[source], self.array)
+        if self.counts is None or self.writer is None:
+            self.counts = np.zeros(self.extents, np.int32)
+            self.writer = np.full(self.extents, -1, np.int32)
+        counts, writer = self.counts[inside], self.writer[inside]
+        if counts.any() and self.rewritten is None:
+            at = first_true(counts > 0)
+            self.rewritten = (tuple(a + s.start for a, s in zip(at, inside, strict=True)), int(writer[at]), program)
+        counts += 1
+        writer[writer < 0] = program
+
+    def axes(self, origin: Sequence[int]) -> tuple[Axis, ...]:
+        """Provenance of a tile at `origin`."""
+        return tuple(Axis(*a) for a in zip(self.labels, origin, self.extents, strict=True))
+
+    def _clip(self, origin: Sequence[int], shape: Sequence[int]) -> tuple[Region, Region]:
+        inside: list[slice] = []
+        within: list[slice] = []
+        for at, size, extent in zip(origin, shape, self.extents, strict=True):
+            lo, hi = min(max(at, 0), extent), max(min(at + size, extent), 0)
+            hi = max(lo, hi)
+            inside.append(slice(lo, hi))
+            within.append(slice(lo - at, hi - at) if hi > lo else slice(0, 0))
+        return tuple(inside), tuple(within)
+
+
+@dataclass(eq=False, slots=True)
+class Use:
+    """A pending access to part of a stage: reads that have not happened yet, or a write that has not completed."""
+
+    region: Region
+    action: Action
+
+
+@dataclass(eq=False)
+class Stage:
+    """One tile of shared memory.
+
+    `version` numbers, per element, the statement execution that wrote it: 0 was never written. Different numbers in one
+    read mean that it mixes two tiles. `unfenced` marks elements written through the generic proxy whose write the
+    asynchronous proxy may not see yet.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    data: Array
+    version: npt.NDArray[np.int32]
+    unfenced: npt.NDArray[np.bool_]
+    tag: Tag | None = None
+    any_unfenced: bool = False
+    readers: list[Use] = field(default_factory=list[Use])
+    writers: list[Use] = field(default_factory=list[Use])
+    accesses: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def whole(self) -> Region:
+        """The box of all elements."""
+        return tuple(slice(0, n) for n in self.shape)
+
+    def busy(self, uses: list[Use], region: Region) -> Use | None:
+        """A use of an element of `region` that is still pending."""
+        uses[:] = [u for u in uses if not u.action.done]
+        return next((u for u in uses if overlap(u.region, region)), None)
+
+    def spoil(self, region: Region) -> None:
+        """Fill with poison what a write in flight may change at any moment."""
+        self.data[region] = poison(self.dtype)
+        self.version[region] = 0
+
+    def put(self, region: Region, values: Array, version: int, *, generic: bool) -> None:
+        """Complete a write."""
+        self.data[region] = values
+        self.version[region] = version
+        if generic or self.any_unfenced:
+            self.unfenced[region] = generic
+            self.any_unfenced = True
+
+    def fenced(self, region: Region, version: int) -> None:
+        """The write `version` is now visible to the asynchronous proxy."""
+        here = self.unfenced[region]
+        here[self.version[region] == version] = False
+
+
+def new_stages(name: str, shared: SharedType) -> list[Stage]:
+    """The stages of a shared buffer, poisoned."""
+    return [
+        Stage(
+            f"{name}[{i}]" if shared.ring else name,
+            shared.dtype,
+            shared.shape,
+            np.full(shared.shape, poison(shared.dtype), STORAGE[shared.dtype.name]),
+            np.zeros(shared.shape, np.int32),
+            np.zeros(shared.shape, np.bool_),
+        )
+        for i in range(shared.stages)
+    ]

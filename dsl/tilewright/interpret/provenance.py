@@ -1,0 +1,68 @@
+"""Tags of the tiles that statements produce, and the checks that need them; all of it only in runs with `tags`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tilewright.interpret import tags
+from tilewright.interpret.errors import Kind, Violation
+from tilewright.interpret.machine import Process, Tile
+from tilewright.interpret.memory import Tensor
+from tilewright.interpret.tags import Tag, TagError
+from tilewright.ir import nodes as ir
+from tilewright.ir.nodes import ELEMENTWISE
+
+
+def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...]) -> Tag | None:
+    """The tag of a tile read at `origin`."""
+    return Tag(tensor.axes(origin)) if process.machine.schedule.tags else None
+
+
+def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, depth: int) -> Tag | None:
+    """The tag of `a @ b + acc`. Raises Violation of kind alignment, completeness or placement."""
+    if a is None or b is None or acc is None:
+        return None
+    try:
+        return tags.matrix_product(a, b, acc, depth)
+    except TagError as error:
+        raise _violation(process, error) from None
+
+
+def stored(process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...]) -> None:
+    """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness."""
+    if tag is None or all(o >= e for o, e in zip(origin, tensor.extents, strict=True)):
+        return
+    try:
+        tags.check_store(tag, tensor.axes(origin))
+    except TagError as error:
+        raise _violation(process, error) from None
+
+
+def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -> Tag | None:
+    """The tag of the result of a register computation."""
+    if not process.machine.schedule.tags:
+        return None
+    known = [(t.tag, t.data.shape) for t in inputs if t.tag is not None]
+    if stmt.op in ELEMENTWISE or stmt.op in ("broadcast", "convert_layout"):
+        return tags.combine(known, shape, addition=stmt.op in ("add", "sub"))
+    if not known:
+        return Tag((None,) * len(shape))
+    tag, old = known[0]
+    axes = list(tag.axes)
+    match stmt.op:
+        case "transpose":
+            axes.reverse()
+        case "expand_dims":
+            axes.insert(stmt.axis or 0, None)
+        case _:
+            if stmt.axis is None:
+                axes = [None] * len(shape)
+            elif stmt.keep:
+                axes[stmt.axis % len(old)] = None
+            else:
+                del axes[stmt.axis % len(old)]
+    return Tag(tuple(axes), tag.covered)
+
+
+def _violation(process: Process, error: TagError) -> Violation:
+    return process.violation(cast(Kind, error.kind), error.message, values=error.values)

@@ -1,0 +1,137 @@
+"""Show a fault of a kernel by running it: at given sizes, in an order that brings it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.interpret.arguments import check_assumptions
+from tilewright.interpret.errors import KINDS_OF_CODE, Violation
+from tilewright.interpret.execution import Compiled, RunReport, compile_kernel, execute_compiled, outputs
+from tilewright.interpret.numeric import STORAGE, Array, poison
+from tilewright.interpret.schedule import Limits, Schedule
+from tilewright.ir import nodes as ir
+from tilewright.ir.expr import evaluate
+
+Expected = Callable[[list[Array]], list[Array]]
+"""The meaning of a kernel: from all its arguments (outputs poisoned) to its outputs, in parameter order."""
+
+
+def replay(
+    kernel: ir.Kernel,
+    sizes: Mapping[str, int],
+    *,
+    tries: int = 50,
+    programs: int | None = None,
+    code: str | None = None,
+    expected: Expected | None = None,
+) -> Violation | None:
+    """The first violation of an explicit kernel at these sizes, or None.
+
+    Runs it once with the happens-before check and then up to `tries` times under an adversarial schedule, always with tags,
+    on small random integers (sums of their products are exact in float32); checks that each output element is written
+    exactly once and, with `expected`, has the expected value. With the `code` of a diagnostic, a violation that shows what
+    the diagnostic claims is preferred to an earlier one of another kind.
+
+    Raises ArgumentError if `sizes` break an assumption of the kernel.
+    """
+    check_assumptions(kernel, sizes)
+    wanted = KINDS_OF_CODE.get(code) if code is not None else None
+    compiled = compile_kernel(kernel, Limits())
+    first: Violation | None = None
+    ordered = Schedule(happens_before=True, tags=True)
+    for schedule in (ordered, *(Schedule(seed, adversarial=True, tags=True) for seed in range(tries))):
+        found = attempt(compiled, sizes, schedule, programs, expected)
+        if found is not None and (wanted is None or found.kind in wanted):
+            return found
+        first = first or found
+    return first
+
+
+def attempt(
+    compiled: Compiled,
+    sizes: Mapping[str, int],
+    schedule: Schedule,
+    programs: int | None = None,
+    expected: Expected | None = None,
+) -> Violation | None:
+    """The violation of one run on random arguments, or None."""
+    kernel = compiled.kernel
+    arguments = random_arguments(kernel, sizes, schedule.seed)
+    before = [a.copy() for a in arguments]
+    try:
+        report = execute_compiled(compiled, arguments, schedule, programs)
+        check_writes(kernel, report)
+        if expected is not None:
+            _compare(kernel, arguments, expected(before))
+    except Violation as violation:
+        return violation
+    return None
+
+
+def random_arguments(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
+    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what the kernel stores to."""
+    generator = np.random.default_rng(seed)
+    stored = outputs(kernel)
+    arrays: list[Array] = []
+    for param in kernel.params:
+        shape = tuple(evaluate(e, sizes) for e in param.type.shape)
+        strides = tuple(evaluate(e, sizes) for e in param.type.strides)
+        dtype = param.type.dtype
+        low, high = (0, 2) if dtype.kind == "bool" else (0 if dtype.kind == "uint" else -4, 5)
+        values = generator.integers(low, high, shape)
+        array = _with_strides(shape, strides, dtype)
+        array[...] = poison(dtype) if param.name in stored else values
+        arrays.append(array)
+    return arrays
+
+
+def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
+    """Raise Violation if an element of an output was written twice, or never."""
+    for twice in report.rewritten:
+        raise Violation(
+            "rewritten",
+            f"element {twice.element} of {twice.tensor} is written by program {twice.first} and again by program {twice.second}",
+            span=_store_span(kernel, twice.tensor),
+            program=twice.second,
+            element=twice.element,
+        )
+    for name, counts in report.write_counts.items():
+        if not counts.all():
+            at = tuple(int(i) for i in np.argwhere(counts == 0)[0])
+            raise Violation(
+                "uncovered",
+                f"element {at} of {name} is never written ({int((counts == 0).sum())} elements in all)",
+                span=_store_span(kernel, name),
+                element=at,
+            )
+
+
+def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -> None:
+    for name, want in zip(outputs(kernel), expected, strict=True):
+        got = arguments[[p.name for p in kernel.params].index(name)]
+        close = np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=2e-3, atol=1e-3, equal_nan=True)
+        if not close.all():
+            at = tuple(int(i) for i in np.argwhere(~close)[0])
+            raise Violation(
+                "mismatch",
+                f"element {at} of {name} is {got[at]}, expected {want[at]}",
+                span=_store_span(kernel, name),
+                element=at,
+                values={"got": str(got[at]), "expected": str(want[at])},
+            )
+
+
+def _store_span(kernel: ir.Kernel, tensor: str):
+    stores = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore) and s.view.tensor == tensor]
+    return stores[0].span if stores else kernel.span
+
+
+def _with_strides(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Array:
+    """A new array with these strides (in elements)."""
+    storage = STORAGE[dtype.name]
+    room = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+    flat = np.zeros(room, storage)
+    return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * storage.itemsize for s in strides))

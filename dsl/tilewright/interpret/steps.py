@@ -1,0 +1,240 @@
+"""Statements as Python closures: control flow, register computations and direct global accesses.
+
+`compile_block` turns a block into steps once for a kernel; a step runs a statement for a process and returns None, or a
+generator of events if it may have to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.interpret import async_steps, shared_steps
+from tilewright.interpret.compute import compute, matrix_product
+from tilewright.interpret.machine import Events, Process, Tile
+from tilewright.interpret.memory import Tensor
+from tilewright.interpret.numeric import Array
+from tilewright.interpret.operands import Operands, StepRun
+from tilewright.interpret.provenance import computed, loaded, product, stored
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One compiled statement. `visible`: what it does matters to others, so an adversary may interrupt before it."""
+
+    stmt: ir.Stmt
+    visible: bool
+    run: StepRun
+
+
+Steps = tuple[Step, ...]
+
+_PRIVATE = (ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.Load)
+
+
+def compile_block(block: ir.Block, operands: Operands) -> Steps:
+    """The steps of a block of explicit statements. Raises ValueError for a policy statement."""
+    return tuple(Step(s, not isinstance(s, _PRIVATE), _compile(s, operands)) for s in block)
+
+
+def execute(steps: Steps, process: Process) -> Events:
+    """Run steps in order."""
+    adversarial = process.machine.schedule.adversarial
+    for step in steps:
+        process.stmt = step.stmt
+        if adversarial and step.visible:
+            yield None
+        events = step.run(process)
+        if events is not None:
+            yield from events
+
+
+def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
+    match stmt:
+        case ir.Assign(dst=dst, value=value):
+            return _assign(dst, operands.scalar(value))
+        case ir.Compute():
+            return _compute(stmt, operands)
+        case ir.Mma(instr="mma_v2"):
+            return _mma(stmt)
+        case ir.Load(via="direct"):
+            return _load(stmt, operands)
+        case ir.Store(via="direct"):
+            return _store(stmt, operands)
+        case ir.For():
+            return _for(stmt, operands)
+        case ir.If():
+            return _if(stmt, operands)
+        case ir.Programs():
+            return _programs(stmt, operands)
+        case ir.Roles():
+            return _roles(stmt, operands)
+        case ir.AllocShared() | ir.AllocBarrier():
+            return lambda process: None
+        case _:
+            run = shared_steps.compile_step(stmt, operands) or async_steps.compile_step(stmt, operands)
+            if run is None:
+                raise ValueError(f"{type(stmt).__name__} is a policy statement: expand the kernel first")
+            return run
+
+
+def _assign(dst: str, value: Callable[[dict[str, int]], int]) -> StepRun:
+    def run(process: Process) -> None:
+        process.env[dst] = value(process.env)
+
+    return run
+
+
+def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
+    kind = operands.types[stmt.dst]
+    assert isinstance(kind, TileType)
+    tiles = [a.name if isinstance(a, ir.TileRef) else None for a in stmt.args]
+    scalars = [
+        None if isinstance(a, ir.TileRef) else a if isinstance(a, float) else operands.scalar(a) for a in stmt.args
+    ]
+
+    def run(process: Process) -> None:
+        inputs: list[Tile] = []
+        args: list[Array | int | float] = []
+        for name, scalar in zip(tiles, scalars, strict=True):
+            if name is not None:
+                tile = process.tile(name)
+                inputs.append(tile)
+                args.append(tile.data)
+            elif scalar is not None:
+                args.append(scalar if isinstance(scalar, float) else scalar(process.env))
+        try:
+            data = compute(stmt.op, args, kind.dtype, kind.shape, stmt.axis, stmt.keep)
+        except ZeroDivisionError as error:
+            raise process.violation("arithmetic", str(error)) from None
+        process.tiles[stmt.dst] = Tile(data, computed(process, stmt, inputs, kind.shape))
+
+    return run
+
+
+def _mma(stmt: ir.Mma) -> StepRun:
+    def run(process: Process) -> None:
+        a, b, acc = process.tile(stmt.a), process.tile(stmt.b), process.tile(stmt.acc)
+        tag = product(process, a.tag, b.tag, acc.tag, a.data.shape[1])
+        process.tiles[stmt.dst] = Tile(matrix_product(a.data, b.data, acc.data), tag)
+
+    return run
+
+
+def _load(stmt: ir.Load, operands: Operands) -> StepRun:
+    origin_of, name, shape, other = operands.origin(stmt.view), stmt.view.tensor, stmt.view.shape, stmt.other
+
+    def run(process: Process) -> None:
+        tensor, origin = process.machine.tensors[name], origin_of(process.env)
+        _refuse_negative(process, tensor, origin, stmt.view)
+        if other is None and (element := tensor.outside(origin, shape)) is not None:
+            raise process.violation(
+                "bounds",
+                f"the load of {name} reaches element {element}, outside its extents {tensor.extents}, and has no other=",
+                element=element,
+            )
+        data = tensor.read(origin, shape, 0.0 if other is None else other)
+        process.tiles[stmt.dst] = Tile(data, loaded(process, tensor, origin))
+
+    return run
+
+
+def _store(stmt: ir.Store, operands: Operands) -> StepRun:
+    origin_of, name = operands.origin(stmt.view), stmt.view.tensor
+
+    def run(process: Process) -> None:
+        tensor, origin = process.machine.tensors[name], origin_of(process.env)
+        _refuse_negative(process, tensor, origin, stmt.view)
+        tile = process.tile(stmt.src)
+        stored(process, tile.tag, tensor, origin)
+        region = process.share(tile.data.shape)
+        if region is not None:
+            at = tuple(o + s.start for o, s in zip(origin, region, strict=True))
+            tensor.write(at, tile.data[region], process.machine.program)
+
+    return run
+
+
+def _refuse_negative(process: Process, tensor: Tensor, origin: tuple[int, ...], view: ir.View) -> None:
+    """Masks of direct accesses compare with the extent only, so a negative coordinate touches foreign memory."""
+    if any(o < 0 for o in origin):
+        raise process.violation(
+            "bounds",
+            f"the tile of {tensor.name} starts at {origin}, before its first element",
+            element=origin,
+            values={"origin": str(origin), "shape": str(view.shape)},
+        )
+
+
+def _for(stmt: ir.For, operands: Operands) -> StepRun:
+    lo, hi, body = operands.scalar(stmt.lo), operands.scalar(stmt.hi), compile_block(stmt.body, operands)
+
+    def run(process: Process) -> Events:
+        first, last = lo(process.env), hi(process.env)
+        process.loops.append(stmt.var)
+        for value in range(first, last, stmt.step):
+            process.env[stmt.var] = value
+            yield from execute(body, process)
+        process.loops.pop()
+
+    def start(process: Process) -> Events | None:
+        return run(process) if lo(process.env) < hi(process.env) else None
+
+    return start
+
+
+def _if(stmt: ir.If, operands: Operands) -> StepRun:
+    cond = operands.scalar(stmt.cond)
+    then, orelse = compile_block(stmt.then, operands), compile_block(stmt.orelse, operands)
+
+    def run(process: Process) -> Events | None:
+        steps = then if cond(process.env) else orelse
+        return execute(steps, process) if steps else None
+
+    return run
+
+
+def _programs(stmt: ir.Programs, operands: Operands) -> StepRun:
+    count, body = operands.scalar(stmt.count), compile_block(stmt.body, operands)
+
+    def run(process: Process) -> Events:
+        machine, total = process.machine, count(process.env)
+        first = machine.program
+        turns = range(first, total, machine.programs) if stmt.persistent else range(first, min(total, first + 1))
+        process.loops.append(stmt.var)
+        for value in turns:
+            process.env[stmt.var] = value
+            yield from execute(body, process)
+        process.loops.pop()
+
+    return run
+
+
+def _roles(stmt: ir.Roles, operands: Operands) -> StepRun:
+    roles = [(r.name, r.warps, compile_block(r.body, operands)) for r in stmt.roles]
+
+    def run(process: Process) -> Events:
+        machine = process.machine
+        # Starting the roles is a barrier over the whole program: what came before is visible to all of them.
+        shared_steps.publish(process.group)
+        started: list[Process] = []
+        for name, warps, steps in roles:
+            members = machine.start(name, warps, process.env, process.tiles, process.knowledge.known)
+            for member in members:
+                member.events = whole(steps, member)
+            started += members
+        process.waiting = "its roles to end"
+        yield lambda: all(p.finished for p in started)
+        for member in started:
+            process.knowledge.known |= member.knowledge.known | member.knowledge.local
+
+    return run
+
+
+def whole(steps: Steps, process: Process) -> Events:
+    """Run the steps of a role to its end, then check that it left no asynchronous work behind."""
+    yield from execute(steps, process)
+    async_steps.check_exit(process)
+    shared_steps.finish(process)

@@ -1,0 +1,153 @@
+"""Provenance beside the numbers: where the elements of a tile come from, and what has been contracted into them.
+
+A tile is a rectangle, so one `Axis` per dimension says it all: element i along it lies at coordinate `start + i` of the
+dimension called `label` (the size it was declared with). None: the elements have no coordinate along that dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Coordinates along one dimension of a tile: `start + i` of the dimension `label`, which has `extent` elements."""
+
+    label: str
+    start: int
+    extent: int
+
+    def __str__(self) -> str:
+        return f"{self.label} = {self.start}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The half-open coordinate ranges of a dimension that were contracted, sorted and merged where they touch."""
+
+    extent: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        return " + ".join(f"[{lo}, {hi})" for lo, hi in self.ranges) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Provenance of a tile: its axes, and what each contracted dimension has contributed."""
+
+    axes: tuple[Axis | None, ...]
+    covered: Mapping[str, Covered] = field(default_factory=dict[str, Covered])
+
+
+class TagError(Exception):
+    """A matrix instruction or a store breaks an invariant: `kind` is alignment, completeness or placement."""
+
+    def __init__(self, kind: str, message: str, values: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.values = values
+
+
+def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
+    """The tag of `a @ b + acc` for a contraction over `depth` elements.
+
+    Raises TagError if contraction coordinates differ, if some were contracted before, or if rows or columns differ from
+    those of the accumulator.
+    """
+    covered = dict(acc.covered)
+    left, right = a.axes[1], b.axes[0]
+    if left is not None and right is not None:
+        if (left.label, left.start) != (right.label, right.start):
+            raise TagError(
+                "alignment",
+                f"the operands do not meet along the contraction: columns of the first start at {left.label} = "
+                f"{left.start}, rows of the second at {right.label} = {right.start}",
+                {"first operand": f"{left.label} = {left.start}", "second operand": f"{right.label} = {right.start}"},
+            )
+        before = covered.get(left.label, Covered(left.extent, ()))
+        covered[left.label] = _extend(before, left.label, left.start, min(left.start + depth, left.extent))
+    axes = (_same(acc.axes[0], a.axes[0], "rows"), _same(acc.axes[1], b.axes[1], "columns"))
+    return Tag(axes, covered)
+
+
+def check_store(tag: Tag, target: tuple[Axis, ...]) -> None:
+    """Raise TagError if elements do not land on their own coordinates, or a contraction is not covered exactly once."""
+    for i, (have, want) in enumerate(zip(tag.axes, target, strict=True)):
+        if have is not None and (have.label, have.start) != (want.label, want.start):
+            raise TagError(
+                "placement",
+                f"axis {i} of the tile carries {have.label} = {have.start}…, but is stored at "
+                f"{want.label} = {want.start}…",
+                {"tile": f"{have.label} = {have.start}", "tensor": f"{want.label} = {want.start}"},
+            )
+    for label, covered in tag.covered.items():
+        if covered.ranges != ((0, covered.extent),):
+            raise TagError(
+                "completeness",
+                f"the contraction over {label} covers {covered}, expected [0, {covered.extent})",
+                {"covered": str(covered), "expected": f"[0, {covered.extent})"},
+            )
+
+
+def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, addition: bool) -> Tag:
+    """The tag of an elementwise result: axes on which all operands that have one agree, broadcast axes left out.
+
+    Where operands disagree the tag is dropped. A sum of disjoint parts of a contraction (split accumulators) covers their
+    union; `acc + acc * c` covers what `acc` does.
+    """
+    axes: list[Axis | None] = []
+    for dim in range(len(shape)):
+        seen: set[Axis] = set()
+        for tag, own in tags:
+            at = dim - (len(shape) - len(own))
+            if at >= 0 and own[at] == shape[dim] and (axis := tag.axes[at]) is not None:
+                seen.add(axis)
+        axes.append(seen.pop() if len(seen) == 1 else None)
+    covered: dict[str, Covered] = {}
+    for tag, _ in tags:
+        for label, ranges in tag.covered.items():
+            before = covered.setdefault(label, ranges)
+            if addition and before != ranges and (union := _disjoint_union(before, ranges)) is not None:
+                covered[label] = union
+    return Tag(tuple(axes), covered)
+
+
+def _same(acc: Axis | None, new: Axis | None, what: str) -> Axis | None:
+    if acc is not None and new is not None and acc != new:
+        raise TagError(
+            "placement",
+            f"{what} of the accumulator carry {acc.label} = {acc.start}…, those of the operand {new.label} = {new.start}…",
+            {"accumulator": str(acc), "operand": str(new)},
+        )
+    return new if new is not None else acc
+
+
+def _disjoint_union(one: Covered, other: Covered) -> Covered | None:
+    try:
+        for lo, hi in other.ranges:
+            one = _extend(one, "", lo, hi)
+    except TagError:
+        return None
+    return one
+
+
+def _extend(covered: Covered, label: str, lo: int, hi: int) -> Covered:
+    """`covered` with [lo, hi) added. Raises TagError for an overlap."""
+    if hi <= lo:
+        return covered
+    merged: list[tuple[int, int]] = []
+    for a, b in sorted((*covered.ranges, (lo, hi))):
+        if merged and a < merged[-1][1]:
+            raise TagError(
+                "completeness",
+                f"{label} = [{max(a, lo)}, {min(b, hi)}) is contracted twice; so far {covered}, now [{lo}, {hi})",
+                {"covered": str(covered), "added": f"[{lo}, {hi})"},
+            )
+        if merged and a == merged[-1][1]:
+            merged[-1] = (merged[-1][0], b)
+        else:
+            merged.append((a, b))
+    return Covered(covered.extent, tuple(merged))
