@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 from typing import TypeAlias
 
 import numpy as np
@@ -39,7 +37,7 @@ def coalesce_each(layout: IndexMap) -> IndexMap:
 
 
 def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
-    """outer ∘ inner: index -> outer(inner(index)), with the inputs of `inner` and the outputs of `outer`.
+    """The map index -> outer(inner(index)), with the inputs of `inner` and the outputs of `outer`.
 
     The flat output of `inner` is the flat input of `outer`, whose last digit is unbounded, as in CuTe.
 
@@ -83,8 +81,10 @@ def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
     )
 
 
-def complement(layout: IndexMap, size: int) -> IndexMap:
-    """The layout A* such that (A, A*) is a bijection onto [0, size), A injective and affine from 0.
+def complement(layout: IndexMap, size: int | None = None) -> IndexMap:
+    """The layout A* such that (A, A*) covers [0, size) exactly once, broadcast digits of A left out.
+
+    `size` defaults to the smallest for which there is one.
 
     Raises:
         LayoutError: with the stride at which the sorted digits leave a gap that no digit fills evenly.
@@ -105,6 +105,7 @@ def complement(layout: IndexMap, size: int) -> IndexMap:
             )
         result.append((stride // reach, reach))
         reach = stride * extent
+    size = reach if size is None else size
     if size % reach:
         raise LayoutError(
             f"{layout} has no complement in {size} elements: it repeats every {reach}, which does not divide {size}",
@@ -127,7 +128,7 @@ def concatenate(*layouts: IndexMap) -> IndexMap:
 
 
 def logical_divide(layout: IndexMap, tiler: IndexMap | Sequence[IndexMap]) -> IndexMap:
-    """layout ∘ (tiler, complement of tiler): mode 0 runs inside a tile, mode 1 over the tiles.
+    """CuTe's layout ∘ (tiler, complement of tiler): mode 0 runs inside a tile, mode 1 over the tiles.
 
     A sequence of tilers divides axis by axis, and each axis gets both modes.
     """
@@ -162,8 +163,10 @@ def zipped_divide(layout: IndexMap, tiler: Sequence[IndexMap]) -> IndexMap:
 
 def logical_product(layout: IndexMap, tiler: IndexMap) -> IndexMap:
     """(layout, complement(layout) ∘ tiler): copies of `layout` placed as `tiler` says."""
-    rest = complement(layout, layout.size * tiler.cosize)
-    return concatenate(layout, compose(rest, tiler))
+    # Room for the copies, rounded up to whole periods of a layout with gaps.
+    period = max((size * stride for size, stride in layout.digits if size > 1), default=1) or 1
+    room = -(-layout.size * tiler.cosize // period) * period
+    return concatenate(layout, compose(complement(layout, room), tiler))
 
 
 def _check_names(outer: IndexMap, inner: IndexMap) -> None:
@@ -334,7 +337,9 @@ def _compose_linear(outer: IndexMap, inner: IndexMap) -> IndexMap:
         raise LayoutError(
             f"{outer} o {inner}: the inner layout is swizzled, so both must be linear over F2, but {plain} is not"
         )
-    reach = reduce(or_, columns, inner.origin)
+    reach = inner.origin
+    for column in columns:
+        reach |= column
     if reach >= outer.size:
         raise LayoutError(f"{inner} leaves the {outer.size} elements of {outer}", right=reach)
     product: dict[str, list[int]] = {}

@@ -1,12 +1,13 @@
 """Equality, injectivity and coverage of layouts, each decided with a witness.
 
-Linear maps are decided by elimination over F2, injective affine maps by sorting strides; what is left is enumerated up to
-`ENUMERATION_LIMIT` and refused above it.
+Linear maps are decided by elimination over F2, injective affine maps by sorting strides; what is left is
+enumerated up to `ENUMERATION_LIMIT` and refused above it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -68,6 +69,11 @@ def collision(layout: IndexMap) -> Collision | None:
     if layout.columns is not None:
         kernel = f2.eliminate(layout.columns).kernel
         return Collision(0, kernel[0], layout.origin) if kernel else None
+    place = 1
+    for size, stride in layout.digits:
+        if stride == 0 and size > 1:
+            return Collision(0, place, layout.origin)
+        place *= size
     if layout.is_affine or _post_is_injective(layout):
         # Sorted by stride, each digit steps over everything the smaller ones reach: no two sums meet.
         reach = 0
@@ -127,11 +133,11 @@ def _same_digits(left: IndexMap, right: IndexMap) -> bool:
 
 
 def _affine_difference(left: IndexMap, right: IndexMap) -> Difference | None:
-    """Affine maps agree when they do on the common refinement of their digits, or where that fails, nowhere else."""
+    """Affine maps with a common refinement of digits agree when they do at its places; others are enumerated."""
     if left.offset != right.offset:
         return Difference(0, left.offset, right.offset)
     boundaries = sorted(_boundaries(left) | _boundaries(right))
-    nested = all(upper % lower == 0 for lower, upper in zip(boundaries, boundaries[1:], strict=False))
+    nested = all(upper % lower == 0 for lower, upper in pairwise(boundaries))
     if nested:
         # On a common refinement both are sums of digit * stride, so they agree when they do at each unit digit.
         for place in boundaries[:-1]:

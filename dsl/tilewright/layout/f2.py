@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 
 def is_power_of_two(value: int) -> bool:
+    """Whether the value is 1, 2, 4, …."""
     return value > 0 and value & (value - 1) == 0
 
 
@@ -42,6 +43,7 @@ class Elimination:
 
     @property
     def rank(self) -> int:
+        """Dimension of the span of the columns."""
         return len(self.pivots)
 
     def solve(self, target: int) -> int | None:

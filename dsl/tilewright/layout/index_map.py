@@ -195,12 +195,13 @@ class IndexMap:
         for size, stride in self.digits:
             steps = np.arange(size, dtype=np.int64) * stride
             values = (steps[:, None] + values[None, :]).reshape(-1)
-        if self.post is None:
-            return values
-        result = values >> len(self.post) << len(self.post)
-        for bit, column in enumerate(self.post):
-            result ^= (values >> bit & 1) * column
-        return result
+        if self.post is not None:
+            result = values >> len(self.post) << len(self.post)
+            for bit, column in enumerate(self.post):
+                result ^= (values >> bit & 1) * column
+            values = result
+        values.flags.writeable = False
+        return values
 
     @property
     def cosize(self) -> int:

@@ -72,7 +72,7 @@ def left_inverse(layout: IndexMap) -> IndexMap:
         )
     outputs = tuple(Output(axis.name, axis.extent) for axis in layout.inputs)
     columns = layout.columns
-    if columns is not None and layout.post is not None:
+    if columns is not None:
         return _linear_left_inverse(layout, columns, outputs)
     if not layout.is_affine or layout.offset:
         raise LayoutError(f"{layout} is not linear over F2 and not affine from 0, so its inverse is no layout")

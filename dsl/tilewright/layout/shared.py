@@ -1,7 +1,8 @@
 """Named families of shared-memory layouts: at which offset (in elements) an element of the tile lies.
 
 `linear(shape)` gives the map (dim0, dim1, …) -> `offset`; `gluon()` the constructor as Gluon source; `str()` a
-short text. Swizzles follow the PTX ISA (tensor map swizzle modes, wgmma matrix descriptors) and are tested against Triton.
+short text. Swizzles follow the PTX ISA (tensor map swizzle modes, wgmma matrix descriptors) and are tested
+against Triton.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Swizzled:
             raise LayoutError(f"elements of {self.element_bits} bits cannot be swizzled: 8, 16, 32 or 64")
 
     def linear(self, shape: Sequence[int]) -> IndexMap:
-        """(dim0, …) -> offset. A tile wider than a swizzle row, or with a side over 256, is cut into TMA boxes, box after box."""
+        """(dim0, …) -> offset.
+
+        A tile wider than a swizzle row, or with a side over 256, is cut into TMA boxes, box after box.
+        """
         _check_shape(shape)
         if len(shape) != self.rank:
             raise LayoutError(f"the layout has rank {self.rank}, the tile {list(shape)} rank {len(shape)}")
