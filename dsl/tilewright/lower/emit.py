@@ -1,0 +1,291 @@
+"""Statements as Gluon statements, one function of the generated module at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import SharedType, TileType
+from tilewright.layout import SharedLayout, default_blocked
+from tilewright.lower.errors import LoweringError
+from tilewright.lower.scalars import Scalars, check_literals
+from tilewright.lower.text import Names, Writer, comment
+from tilewright.lower.tiles import Access, Constants, Hoisted, access, compute_text, number
+from tilewright.source import Span
+
+Descriptor = tuple[str, tuple[int, ...], SharedLayout]
+"""A bulk-copy descriptor: tensor, box, layout of the shared tile."""
+
+
+@dataclass
+class Module:
+    """What the functions of one module share."""
+
+    kernel: ir.Kernel
+    text: str
+    names: Names = field(default_factory=Names)
+    descriptors: dict[Descriptor, str] = field(default_factory=dict[Descriptor, str])
+
+    def __post_init__(self) -> None:
+        self.constants = Constants(self.names)
+        self.tiles = {n: t for n, t in self.kernel.types.items() if isinstance(t, TileType)}
+
+    def descriptor(self, view: ir.View, buffer: SharedType) -> str:
+        """The name of the descriptor that copies `view` from or to `buffer`."""
+        key = (view.tensor, view.shape, buffer.layout)
+        if key not in self.descriptors:
+            self.descriptors[key] = self.names.fresh(f"{view.tensor}_desc")
+        return self.descriptors[key]
+
+
+class FunctionEmitter:
+    """Writes the body of one function: the kernel itself, or one role of it."""
+
+    def __init__(self, module: Module, block: ir.Block, warps: int, nonnegative: frozenset[str]) -> None:
+        self.module, self.warps, self.block = module, warps, block
+        self.names, self.kernel = module.names, module.kernel
+        self.scalars = Scalars(self.names, nonnegative)
+        self.out = Writer()
+        self.hoisted = Hoisted(module.names)
+        self.defined: set[str] = set()
+        self.accumulators = list(dict.fromkeys(s.dst for s in ir.walk(block) if isinstance(s, ir.Wgmma)))
+        self._commented = -1
+
+    def emit(self) -> Writer:
+        """The body, one level deep."""
+        with self.out.indented():
+            self._block(self.block)
+        result = Writer()
+        with result.indented():
+            for value, name in self.hoisted.values.items():
+                result.line(f"{name} = {value}")
+        result.append(self.out)
+        return result
+
+    def _block(self, block: ir.Block) -> None:
+        before = len(self.out.lines)
+        for stmt in block:
+            with self.out.at(stmt.span):
+                first = len(self.out.lines)
+                self._statement(stmt)
+                if len(self.out.lines) > first:
+                    self._comment(first, stmt)
+        if len(self.out.lines) == before:
+            self.out.line("pass")
+
+    def _comment(self, line: int, stmt: ir.Stmt) -> None:
+        """The kernel's own line behind the first line made from it; for what an expansion added, why it did."""
+        data, start = self.module.text.encode(), stmt.span.start
+        if stmt.note and not isinstance(stmt, ir.For | ir.Programs | ir.If):
+            self.out.lines[line] += f"  # {comment(stmt.note)}"
+        elif data and stmt.span.end > start:
+            number_ = data.count(b"\n", 0, start)
+            if number_ != self._commented:
+                self._commented = number_
+                begin = data.rfind(b"\n", 0, start) + 1
+                text = data[begin:].split(b"\n", 1)[0].decode("utf-8", "replace")
+                self.out.lines[line] += f"  # {number_ + 1}: {comment(text)}"
+
+    # ------------------------------------------------------------------------------------------- statements
+
+    def _statement(self, stmt: ir.Stmt) -> None:
+        line, names, text = self.out.line, self.names, self.scalars.text
+        for expression in _expressions(stmt):
+            check_literals(expression, stmt.span)
+        match stmt:
+            case ir.Assign():
+                line(f"{names(stmt.dst)} = {text(stmt.value)}")
+                self.defined.add(stmt.dst)
+            case ir.Compute():
+                self._own_warps(stmt.dst, stmt.span)
+                value = compute_text(stmt, self.module.tiles, names, self.scalars, self.module.constants)
+                line(f"{names(stmt.dst)} = {value}")
+                self.defined.add(stmt.dst)
+            case ir.Load():
+                self._own_warps(stmt.dst, stmt.span)
+                tile = self.module.tiles[stmt.dst]
+                where = self._access(stmt.view, tile, stmt.span)
+                mask: list[str] = []
+                if stmt.other is not None:
+                    other = number(stmt.other) if tile.dtype.is_float else str(int(stmt.other))
+                    mask = [f"mask={where.mask}", f"other={other}"]
+                self._call(f"{names(stmt.dst)} = gl.load", where.pointers, *mask)
+                self.defined.add(stmt.dst)
+            case ir.Store():
+                where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
+                self._call("gl.store", where.pointers, names(stmt.src), f"mask={where.mask}")
+            case ir.Mma():
+                line(f"{names(stmt.dst)} = mma_v2({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
+                self.defined.add(stmt.dst)
+            case ir.For():
+                lo, hi = text(stmt.lo), text(stmt.hi)
+                line(f"for {names(stmt.var)} in range({lo}, {hi}, {stmt.step}):")
+                self._inner(stmt.body)
+            case ir.Programs():
+                self._programs(stmt)
+            case ir.If():
+                self._if(stmt)
+            case ir.SharedLoad():
+                self._own_warps(stmt.dst, stmt.span)
+                tile = self.module.tiles[stmt.dst]
+                assert tile.layout is not None
+                line(f"{names(stmt.dst)} = {self._stage(stmt.src)}.load({self.module.constants.layout(tile.layout)})")
+                self.defined.add(stmt.dst)
+            case ir.SharedStore():
+                line(f"{self._stage(stmt.dst)}.store({names(stmt.src)})")
+            case ir.CpAsync():
+                self._cp_async(stmt)
+            case _:
+                self._synchronization(stmt)
+
+    def _synchronization(self, stmt: ir.Stmt) -> None:
+        line, text = self.out.line, self.scalars.text
+        match stmt:
+            case ir.BarrierWait():
+                line(f"mbarrier.wait({self._slot(stmt.bar)}, {text(stmt.parity)})")
+            case ir.BarrierArrive():
+                line(f"mbarrier.arrive({self._slot(stmt.bar)}, count=1)")
+            case ir.BarrierExpect():
+                line(f"mbarrier.expect({self._slot(stmt.bar)}, {text(stmt.bytes)})")
+            case ir.TmaLoad():
+                name = self.module.descriptor(stmt.view, self._shared(stmt.dst))
+                bar, stage = self._slot(stmt.bar), self._stage(stmt.dst)
+                line(f"tma.async_copy_global_to_shared({name}, {self._origin(stmt.view)}, {bar}, {stage})")
+            case ir.TmaStore():
+                name = self.module.descriptor(stmt.view, self._shared(stmt.src))
+                line(f"tma.async_copy_shared_to_global({name}, {self._origin(stmt.view)}, {self._stage(stmt.src)})")
+            case ir.TmaStoreWait():
+                line(f"tma.store_wait(pendings={stmt.pending})")
+            case ir.CpCommit():
+                line("async_copy.commit_group()")
+            case ir.CpWait():
+                line(f"async_copy.wait_group({stmt.pending})")
+            case ir.Wgmma():
+                acc, dst = self.names(stmt.acc), self.names(stmt.dst)
+                self._own_warps(stmt.dst, stmt.span)
+                line(f"{dst} = warpgroup_mma({self._stage(stmt.a)}, {self._stage(stmt.b)}, {acc}, is_async=True)")
+                self.defined.add(stmt.dst)
+            case ir.WgmmaWait():
+                # The results pass through the wait, so that the compiler cannot use one before it.
+                results = [self.names(n) for n in self.accumulators if n in self.defined]
+                if results:
+                    deps = ", ".join(results)
+                    comma = "," if len(results) == 1 else ""
+                    line(f"{deps} = warpgroup_mma_wait(num_outstanding={stmt.pending}, deps=({deps}{comma}))")
+            case ir.FenceAsync():
+                line("fence_async_shared()")
+            case ir.Sync(auto=auto):
+                if not auto:
+                    line("gl.thread_barrier()")
+            case _:
+                raise LoweringError(f"{type(stmt).__name__} cannot stand inside a block", stmt.span)
+
+    def _inner(self, body: ir.Block) -> None:
+        before = set(self.defined)
+        with self.out.indented():
+            self._block(body)
+        self.defined = before
+
+    def _programs(self, stmt: ir.Programs) -> None:
+        var = self.names(stmt.var)
+        if stmt.persistent:
+            count = self.scalars.text(stmt.count)
+            self.out.line(f"for {var} in range(gl.program_id(0), {count}, gl.num_programs(0)):")
+            self._inner(stmt.body)
+        else:
+            self.out.line(f"{var} = gl.program_id(0)")
+            self._block(stmt.body)
+
+    def _if(self, stmt: ir.If) -> None:
+        condition = self.scalars.condition(stmt.cond)
+        if not stmt.orelse and all(isinstance(s, ir.BarrierArrive | ir.Sync) for s in stmt.then):
+            # A predicate instead of a branch keeps the loop one basic block.
+            for inner in stmt.then:
+                with self.out.at(inner.span):
+                    if isinstance(inner, ir.BarrierArrive):
+                        self.out.line(f"mbarrier.arrive({self._slot(inner.bar)}, count=1, pred={condition})")
+                    elif isinstance(inner, ir.Sync) and not inner.auto:
+                        self.out.line("gl.thread_barrier()")
+            return
+        self.out.line(f"if {condition}:")
+        before = set(self.defined)
+        with self.out.indented():
+            self._block(stmt.then)
+        after_then, self.defined = self.defined, set(before)
+        if stmt.orelse:
+            self.out.line("else:")
+            with self.out.indented():
+                self._block(stmt.orelse)
+        self.defined &= after_then
+
+    def _cp_async(self, stmt: ir.CpAsync) -> None:
+        buffer = self._shared(stmt.dst)
+        layout = default_blocked(buffer.shape, buffer.dtype.bits, self.warps)
+        where = self._access(stmt.view, TileType(buffer.dtype, buffer.shape, layout), stmt.span)
+        stage = self._stage(stmt.dst)
+        self._call("async_copy.async_copy_global_to_shared", stage, where.pointers, f"mask={where.mask}")
+
+    # --------------------------------------------------------------------------------------------- operands
+
+    def _access(self, view: ir.View, tile: TileType, span: Span) -> Access:
+        if tile.shape != view.shape or tile.layout is None:
+            raise LoweringError(f"the view has shape {list(view.shape)}, but the tile is {tile}", span)
+        param = self.kernel.param(view.tensor)
+        if len(param.type.shape) != len(view.shape):
+            raise LoweringError(
+                f"a view of rank {len(view.shape)} of '{param.name}', which has rank {len(param.type.shape)}", span
+            )
+        return access(view, param, tile.layout, self.names, self.scalars, self.module.constants, self.hoisted)
+
+    def _call(self, function: str, *arguments: str) -> None:
+        """A call on one line if it fits, else one argument a line."""
+        one = f"{function}({', '.join(arguments)})"
+        if len(one) <= 100:
+            self.out.line(one)
+            return
+        self.out.line(f"{function}(")
+        with self.out.indented():
+            for argument in arguments:
+                self.out.line(f"{argument},")
+        self.out.line(")")
+
+    def _stage(self, ref: ir.BufRef) -> str:
+        name = self.names(ref.buffer)
+        return f"{name}.index({self.scalars.text(ref.stage)})" if self._shared(ref).ring else name
+
+    def _slot(self, ref: ir.BarRef) -> str:
+        return f"{self.names(ref.barrier)}.index({self.scalars.text(ref.slot)})"
+
+    def _origin(self, view: ir.View) -> str:
+        return "[" + ", ".join(self.scalars.text(e) for e in view.origin) + "]"
+
+    def _shared(self, ref: ir.BufRef) -> SharedType:
+        buffer = self.kernel.types[ref.buffer]
+        assert isinstance(buffer, SharedType)
+        return buffer
+
+    def _own_warps(self, name: str, span: Span) -> None:
+        tile = self.module.tiles[name]
+        if tile.layout is not None and tile.layout.warps != self.warps:
+            raise LoweringError(
+                f"'{name}' has a layout for {tile.layout.warps} warps ({tile.layout}), but {self.warps} warps run this",
+                span,
+            )
+
+
+def _expressions(stmt: ir.Stmt) -> Iterator[ex.Expr]:
+    """Scalar operands of a statement."""
+    for value in ir.operands(stmt):
+        match value:
+            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+                yield value
+            case ir.View():
+                yield from value.origin
+            case ir.BufRef():
+                yield value.stage
+            case ir.BarRef():
+                yield value.slot
+            case _:
+                pass

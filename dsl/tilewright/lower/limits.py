@@ -1,0 +1,254 @@
+"""What a target cannot do, said before the compiler is asked: it would abort, or accept it silently.
+
+Each rule names the statement and what to change. Sources: PTX ISA (operand shapes and types), and what Triton 3.6 was seen
+to do with each case.
+"""
+
+from __future__ import annotations
+
+from tilewright.dtypes import bf16, f16, f32
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import BarrierType, GlobalType, SharedType, TileType, Type
+from tilewright.layout import LayoutError, Swizzled
+from tilewright.lower.errors import LoweringError
+from tilewright.lower.scalars import divisor, divisors
+from tilewright.source import Span
+from tilewright.targets import TARGETS, Feature, Target
+
+_NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str], ...] = (
+    ((ir.TmaLoad, ir.TmaStore, ir.TmaStoreWait), "tma", "bulk tensor copies (TMA)"),
+    ((ir.Wgmma, ir.WgmmaWait), "wgmma", "wgmma"),
+    ((ir.CpAsync, ir.CpCommit, ir.CpWait), "cp_async", "cp.async"),
+    ((ir.Mma,), "mma_v2", "mma_v2"),
+    ((ir.AllocBarrier, ir.BarrierWait, ir.BarrierArrive, ir.BarrierExpect), "mbarrier", "mbarriers"),
+    # Arrivals of a role and register budgets are lowered to instructions of sm_90.
+    ((ir.Roles, ir.BarrierExpect, ir.BarrierArrive, ir.FenceAsync), "setmaxnreg", "roles and transaction barriers"),
+)
+_MMA_DEPTH = {16: 16, 32: 8, 8: 32}
+
+
+def check(kernel: ir.Kernel) -> Target:
+    """The target of an explicit kernel with layouts. Raises LoweringError for the first thing it cannot do."""
+    if not ir.is_explicit(kernel):
+        raise LoweringError("policy statements are left; expand the kernel before lowering it", kernel.span)
+    target = TARGETS.get(kernel.target)
+    if target is None:
+        raise LoweringError(f"unknown target '{kernel.target}'; there are {', '.join(TARGETS)}", kernel.span)
+    if target.backend != "cuda":
+        raise LoweringError(
+            f"layouts and instructions are those of NVIDIA targets so far; {target.name} can be looked up but not "
+            "lowered to",
+            kernel.span,
+        )
+    for name in (kernel.name, *(p.name for p in kernel.params), *kernel.sizes):
+        if not name.isidentifier():
+            raise LoweringError(f"{name!r} is no identifier", kernel.span)
+    _check_warps(kernel, target)
+    _check_types(kernel, target)
+    for stmt in ir.walk(kernel.body):
+        for kinds, feature, what in _NEEDS:
+            if isinstance(stmt, kinds) and not target.has(feature):
+                having = ", ".join(t.name for t in TARGETS.values() if t.has(feature))
+                raise LoweringError(f"{target.name} has no {what}; targets with them: {having}", stmt.span)
+        _check_statement(stmt, kernel)
+    return target
+
+
+def total_warps(kernel: ir.Kernel) -> int:
+    """Warps of a block: with roles, the worker roles' warps are padded to whole warpgroups (Triton 3.6)."""
+    roles = next((s.roles for s in kernel.body if isinstance(s, ir.Roles)), None)
+    if roles is None:
+        return kernel.warps
+    return -(-sum(role.warps for role in roles) // 4) * 4
+
+
+def shared_bytes(kernel: ir.Kernel) -> int:
+    """Shared memory that the kernel itself allocates, each buffer rounded up to its alignment of 1024 or 16 bytes."""
+    total = 0
+    for stmt in ir.walk(kernel.body):
+        match stmt:
+            case ir.AllocShared(dst=name):
+                buffer = kernel.types[name]
+                assert isinstance(buffer, SharedType)
+                total += -(-buffer.stage_bytes * buffer.stages // 16) * 16
+            case ir.AllocBarrier(dst=name):
+                barrier = kernel.types[name]
+                assert isinstance(barrier, BarrierType)
+                total += -(-8 * barrier.slots // 16) * 16
+            case _:
+                pass
+    return total
+
+
+def _check_warps(kernel: ir.Kernel, target: Target) -> None:
+    groups = [stmt for stmt in ir.walk(kernel.body) if isinstance(stmt, ir.Roles)]
+    if len(groups) > 1 or (groups and groups[0] not in kernel.body):
+        raise LoweringError("a kernel has its roles in one place, at the top level of its body", groups[-1].span)
+    counts = [(kernel.warps, kernel.span)]
+    if groups:
+        roles = groups[0].roles
+        counts += [(role.warps, role.span) for role in roles]
+        if roles[0].warps != kernel.warps:
+            raise LoweringError(
+                f"the first role, '{roles[0].name}', runs on the kernel's {kernel.warps} warps, but asks for {roles[0].warps}",
+                roles[0].span,
+            )
+    for warps, span in counts:
+        if warps < 1 or warps & (warps - 1):
+            raise LoweringError(f"{warps} warps: the number of warps is a power of two", span)
+    threads = total_warps(kernel) * target.warp_size
+    if threads > target.threads_per_block:
+        raise LoweringError(f"{threads} threads a block; {target.name} allows {target.threads_per_block}", kernel.span)
+
+
+def _check_types(kernel: ir.Kernel, target: Target) -> None:
+    for name, type_ in kernel.types.items():
+        where = _definition(kernel, name)
+        if isinstance(type_, TileType | SharedType):
+            for extent in type_.shape:
+                if extent < 1 or extent & (extent - 1):
+                    raise LoweringError(f"'{name}' is {type_}: extent {extent} is not a power of two", where)
+        if isinstance(type_, SharedType):
+            try:
+                type_.layout.linear(type_.shape)
+            except LayoutError as error:
+                raise LoweringError(f"shared buffer '{name}': {error}", where) from error
+        if isinstance(type_, TileType) and type_.shape and type_.layout is None:
+            raise LoweringError(f"'{name}' has no layout; run `infer_layouts` before lowering", where)
+    used = shared_bytes(kernel)
+    if used > target.shared_per_block:
+        raise LoweringError(
+            f"the kernel's buffers take {used} bytes of shared memory; {target.name} has {target.shared_per_block} "
+            "for a block: use fewer stages or smaller tiles",
+            kernel.span,
+        )
+
+
+def _definition(kernel: ir.Kernel, name: str) -> Span:
+    for stmt in ir.walk(kernel.body):
+        if getattr(stmt, "dst", None) == name:
+            return stmt.span
+    return kernel.span
+
+
+def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel) -> None:
+    match stmt:
+        case ir.Wgmma():
+            _check_wgmma(stmt, kernel)
+        case ir.Mma():
+            _check_mma(stmt, kernel)
+        case ir.TmaLoad(view=view, dst=ref) | ir.TmaStore(view=view, src=ref):
+            _check_tma(view, _shared(kernel, ref), stmt, kernel)
+        case ir.CpAsync():
+            _check_cp_async(stmt, kernel)
+        case ir.BarrierExpect(bytes=amount) if not hasattr(amount, "value"):
+            raise LoweringError("the bytes that a barrier expects must be a compile-time constant", stmt.span)
+        case _:
+            pass
+
+
+def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
+    a, b, acc = _shared(kernel, stmt.a), _shared(kernel, stmt.b), kernel.types[stmt.dst]
+    assert isinstance(acc, TileType)
+    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
+        raise LoweringError(
+            f"wgmma multiplies f16, bf16 or f32 (as tf32) into f32, not {a.dtype} × {b.dtype} into {acc.dtype}",
+            stmt.span,
+        )
+    depth = 256 // a.dtype.bits
+    (m, k), (k2, n) = a.shape, b.shape
+    if k != k2 or acc.shape != (m, n) or k % depth or m % 64 or n % 8:
+        raise LoweringError(
+            f"wgmma of {a} and {b} into {acc}: M must be a multiple of 64, N of 8, and K equal and a multiple of {depth}",
+            stmt.span,
+        )
+    for name, operand in ((stmt.a.buffer, a), (stmt.b.buffer, b)):
+        if not isinstance(operand.layout, Swizzled):
+            raise LoweringError(
+                f"wgmma reads '{name}' from shared memory in one of the swizzles of TMA (tw.swizzled), not {operand.layout}",
+                stmt.span,
+            )
+    if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):
+        raise LoweringError(
+            "wgmma on f32 (tf32) reads both operands with K contiguous; B stored as (K, N) with N contiguous is only "
+            "possible for 16-bit types",
+            stmt.span,
+        )
+
+
+def _check_mma(stmt: ir.Mma, kernel: ir.Kernel) -> None:
+    a, b, acc = kernel.types[stmt.a], kernel.types[stmt.b], kernel.types[stmt.dst]
+    assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(acc, TileType)
+    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
+        raise LoweringError(
+            f"mma_v2 multiplies f16, bf16 or f32 (as tf32) into f32, not {a.dtype} × {b.dtype} into {acc.dtype}",
+            stmt.span,
+        )
+    depth = _MMA_DEPTH[a.dtype.bits]
+    (m, k), (k2, n) = a.shape, b.shape
+    if k != k2 or acc.shape != (m, n) or m % 16 or n % 8 or k % depth:
+        raise LoweringError(
+            f"mma_v2 of {a} and {b} into {acc}: M must be a multiple of 16, N of 8, and K equal and a multiple of {depth}",
+            stmt.span,
+        )
+
+
+def _check_tma(view: ir.View, buffer: SharedType, stmt: ir.Stmt, kernel: ir.Kernel) -> None:
+    param = kernel.param(view.tensor)
+    if buffer.shape != view.shape or buffer.dtype != param.type.dtype:
+        raise LoweringError(
+            f"a bulk copy moves a tile as it is, but the view is {param.type.dtype}{list(view.shape)} and the buffer {buffer}",
+            stmt.span,
+        )
+    if not isinstance(buffer.layout, Swizzled) or buffer.layout.transposed:
+        raise LoweringError(
+            f"a bulk copy writes rows in one of the swizzles of TMA (tw.swizzled), not {buffer.layout}", stmt.span
+        )
+    if len(view.shape) > 5:
+        raise LoweringError(f"a bulk copy has at most 5 dimensions, not {len(view.shape)}", stmt.span)
+    row = view.shape[-1] * buffer.dtype.bytes
+    if row % 16:
+        raise LoweringError(
+            f"a bulk copy moves rows of a multiple of 16 bytes; {view.shape[-1]} elements of {buffer.dtype} are {row}",
+            stmt.span,
+        )
+    if not _contiguous(param.type):
+        raise LoweringError(
+            f"a bulk copy needs a contiguous last dimension; '{view.tensor}' has a stride there", stmt.span
+        )
+
+
+def _check_cp_async(stmt: ir.CpAsync, kernel: ir.Kernel) -> None:
+    buffer, param = _shared(kernel, stmt.dst), kernel.param(stmt.view.tensor)
+    if buffer.shape != stmt.view.shape or buffer.dtype != param.type.dtype:
+        raise LoweringError(
+            f"cp.async moves a tile as it is, but the view is {param.type.dtype}{list(stmt.view.shape)} and the buffer "
+            f"{buffer}",
+            stmt.span,
+        )
+    size = param.type.dtype.bytes
+    if not _contiguous(param.type):
+        raise LoweringError(
+            f"cp.async copies at least 4 contiguous bytes, but '{param.name}' has a stride in its last dimension",
+            stmt.span,
+        )
+    if size < 4:
+        known = divisors(kernel.assumptions)
+        for stride in param.type.strides[:-1]:
+            if divisor(stride, known) * size < 4:
+                raise LoweringError(
+                    f"cp.async copies at least 4 bytes at addresses that are multiples of 4, but rows of '{param.name}' "
+                    f"({param.type.dtype}) may begin at any multiple of {size} bytes: assume that its row length is a "
+                    f"multiple of {16 // size} (16 bytes, the widest copy)",
+                    stmt.span,
+                )
+
+
+def _contiguous(tensor: GlobalType) -> bool:
+    return not tensor.strides or getattr(tensor.strides[-1], "value", None) == 1
+
+
+def _shared(kernel: ir.Kernel, ref: ir.BufRef) -> SharedType:
+    buffer: Type = kernel.types[ref.buffer]
+    assert isinstance(buffer, SharedType)
+    return buffer
