@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def as_arrays(arguments: Sequence[Any]) -> list[Array]:
     arrays: list[Array] = []
     for i, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
-            arrays.append(argument)
+            arrays.append(cast(Array, argument))
         elif hasattr(argument, "numpy"):
             arrays.append(_from_tensor(argument))
         else:
@@ -103,7 +103,8 @@ def _check_extents(param: ir.Param, array: Array, sizes: Mapping[str, int], orig
         if array.shape[axis] != want:
             source = f", from {origin[extent.name]}" if isinstance(extent, Size) else ""
             raise ArgumentError(
-                f"{param.name} has extent {array.shape[axis]} along axis {axis}, expected {want} ({show(extent)}{source})"
+                f"{param.name} has extent {array.shape[axis]} along axis {axis}, expected {want} "
+                f"({show(extent)}{source})"
             )
         step, rest = divmod(array.strides[axis], array.itemsize)
         want = evaluate(stride, sizes)

@@ -1,4 +1,4 @@
-"""Statements of the asynchronous proxy and of barriers: TMA, wgmma, mbarriers, and what must be waited for before the end."""
+"""Statements of the asynchronous proxy and of barriers: TMA, wgmma, mbarriers, and what must be over at the end."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def _barrier_wait(stmt: ir.BarrierWait, operands: Operands) -> StepRun:
         if ordering is not None and not ordering.wait(slot, slot.phase, process.knowledge):
             raise process.violation(
                 "phase",
-                f"the wait on {slot.name} may pass one round early: nothing tells this role that phase {slot.phase - 2} "
-                "has ended, and that phase has the same parity as the one before it",
+                f"the wait on {slot.name} may pass one round early: nothing tells this role that phase "
+                f"{slot.phase - 2} has ended, and that phase has the same parity as the one before it",
                 values={"phase": str(slot.phase), "parity": str(parity)},
             )
 
@@ -107,7 +107,8 @@ def _arrive(process: Process, slot_of: SlotOf) -> None:
     if ordering is not None and not ordering.arrive(slot, slot.phase, process.knowledge):
         raise process.violation(
             "phase",
-            f"the arrival on {slot.name} may count in phase {slot.phase - 1}: nothing tells this role that it has ended",
+            f"the arrival on {slot.name} may count in phase {slot.phase - 1}: nothing tells this role that "
+            "it has ended",
             values={"phase": str(slot.phase)},
         )
     if not slot.arrive():
@@ -142,8 +143,8 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
             if not machine.ordering.arrive(slot, slot.phase, process.knowledge, token):
                 raise process.violation(
                     "phase",
-                    f"the bytes of this load may count in phase {slot.phase - 1} of {slot.name}: nothing tells this role "
-                    "that it has ended",
+                    f"the bytes of this load may count in phase {slot.phase - 1} of {slot.name}: nothing tells this "
+                    "role that it has ended",
                     values={"phase": str(slot.phase)},
                 )
         version, phase, tag = machine.version(), slot.phase, loaded(process, tensor, origin)

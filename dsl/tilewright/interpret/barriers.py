@@ -24,7 +24,7 @@ class Slot:
         self.pending = self.arrivals
 
     def passed(self, parity: int) -> bool:
-        """Whether a wait for the phase of this parity goes through: the parity of the running phase is the other one."""
+        """Whether a wait for the phase of this parity goes through: the running phase has the other parity."""
         return self.phase % 2 != parity
 
     def announce(self, count: int) -> None:

@@ -1,8 +1,8 @@
 """Pure operations on register tiles (`ir.Compute`, the product of matrix instructions) with NumPy.
 
-Elementwise results are computed in the common type of the operands and rounded to the type of the result. Reductions of
-f16 and bf16 accumulate in float32. `max`, `min`, `maximum` and `minimum` ignore NaN where the other operand is a number, as
-the device instructions do.
+Elementwise results are computed in the common type of the operands and rounded to the type of the result. Reductions
+of f16 and bf16 accumulate in float32. `max`, `min`, `maximum` and `minimum` ignore NaN where the other operand is a
+number, as the device instructions do.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, to_dtype
 from tilewright.ir.nodes import ComputeOp
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _sigmoid(x: Array) -> Array:
@@ -33,39 +31,38 @@ def _div(x: Array, y: Array) -> Array:
     return np.true_divide(x, y)
 
 
+def _and(x: Array, y: Array) -> Array:
+    return np.logical_and(x, y) if x.dtype == np.bool_ else np.bitwise_and(x, y)
+
+
+def _or(x: Array, y: Array) -> Array:
+    return np.logical_or(x, y) if x.dtype == np.bool_ else np.bitwise_or(x, y)
+
+
+def _not(x: Array) -> Array:
+    return np.logical_not(x) if x.dtype == np.bool_ else np.invert(x)
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _rsqrt(x: Array) -> Array:
+    return 1 / np.sqrt(x)
+
+
+def _erf(x: Array) -> Array:
+    return np.fromiter(map(math.erf, x.flat), np.float64, x.size).reshape(x.shape)
+
+
 _ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
-    "copy": lambda x: x,
-    "cast": lambda x: x,
-    "neg": lambda x: -x,
-    "abs": np.abs,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "erf": lambda x: _erf(x),
-    "sigmoid": _sigmoid,
-    "floor": np.floor,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _div,
-    "maximum": np.fmax,
-    "minimum": np.fmin,
+    "copy": _same, "cast": _same, "neg": np.negative, "abs": np.abs, "floor": np.floor,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "rsqrt": _rsqrt,
+    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": _erf, "sigmoid": _sigmoid,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "maximum": np.fmax, "minimum": np.fmin,
     "where": np.where,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": lambda x, y: np.logical_and(x, y) if x.dtype == np.bool_ else np.bitwise_and(x, y),
-    "or": lambda x, y: np.logical_or(x, y) if x.dtype == np.bool_ else np.bitwise_or(x, y),
-    "not": lambda x: np.logical_not(x) if x.dtype == np.bool_ else np.invert(x),
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "and": _and, "or": _or, "not": _not,
 }  # fmt: skip
 
 

@@ -40,15 +40,15 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
 
 
 class ArgumentError(ValueError):
-    """The arguments of a call do not fit the kernel: the message names the argument, what it is and what it should be."""
+    """The arguments of a call do not fit the kernel; the message names the argument, what it is and should be."""
 
 
 class Violation(Exception):
     """The kernel did something that no correct kernel does.
 
-    `kind` names the class of fault, `span` the statement (relative to the kernel), `role` and `program` who executed it,
-    `iteration` the loop variables at that moment, `element` the coordinates concerned (of the tensor, or of the tile in
-    shared memory), `values` what differs, in words.
+    `kind` names the class of fault, `span` the statement (relative to the kernel), `role` and `program` who executed
+    it, `iteration` the loop variables at that moment, `element` the coordinates concerned (of the tensor, or of the
+    tile in shared memory), `values` what differs, in words.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run did: sizes, number of programs, how often each output element was written, and the first ones twice."""
+    """What a run did: sizes, programs, how often each output element was written, and which first one twice."""
 
     sizes: Mapping[str, int]
     programs: int
@@ -63,10 +63,11 @@ def run(
     """Execute an explicit kernel on NumPy arrays, one for each tensor parameter in order; outputs are written in place.
 
     bf16 tensors are uint16 arrays of bit patterns or float32 arrays of values; outputs are rounded to nearest even.
-    Matrix instructions multiply and sum in float32. `programs` is the number of programs of a persistent grid (default 3).
+    Matrix instructions multiply and sum in float32. `programs` is the number of programs of a persistent grid
+    (default 3).
 
-    Raises ArgumentError if the arguments do not fit or an assumption does not hold, Violation if the kernel does what no
-    correct kernel does, ValueError for a kernel with policy statements.
+    Raises ArgumentError if the arguments do not fit or an assumption does not hold, Violation if the kernel does what
+    no correct kernel does, ValueError for a kernel with policy statements.
     """
     return execute_compiled(compile_kernel(kernel, limits or Limits()), arguments, schedule, programs)
 

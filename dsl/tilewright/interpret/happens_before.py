@@ -1,13 +1,14 @@
 """Happens-before over one concrete run, as sets of known tokens.
 
-Every access, every completion of an asynchronous action, every wait and every end of a phase is a token, one bit of an
-integer. A process knows a set of tokens: `known` is known to all its threads, `local` only to the thread itself until the
-next sync. Two conflicting accesses are ordered when the later one's process knows the completion token of the earlier.
+Every access, every completion of an asynchronous action, every wait and every end of a phase is a token, one bit of
+an integer. A process knows a set of tokens: `known` is known to all its threads, `local` only to the thread itself
+until the next sync. Two conflicting accesses are ordered when the later one's process knows the completion token of
+the earlier.
 
-Three rules on barriers make one run speak for all schedules: an arrival must know the end of the phase before it (else it
-may count earlier), a wait must know the end of the phase before the one it waits for (else it may pass one round early),
-and when a phase ends, the waits of the phase before must be known to its arrivals (else a waiter may miss it). If they
-hold everywhere, all schedules match arrivals and waits with the same phases.
+Three rules on barriers make one run speak for all schedules: an arrival must know the end of the phase before it (else
+it may count earlier), a wait must know the end of the phase before the one it waits for (else it may pass one round
+early), and when a phase ends, the waits of the phase before must be known to its arrivals (else a waiter may miss it).
+If they hold everywhere, all schedules match arrivals and waits with the same phases.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Ordering:
             member.known, member.local = union, 0
 
     def arrive(self, slot: object, phase: int, who: Knowledge, extra: int = 0) -> bool:
-        """An arrival (or a delivery of bytes) in the phase numbered `phase`; False if it could count in an earlier one."""
+        """An arrival (or a delivery of bytes) in phase `phase`; False if it could count in an earlier one."""
         state = self.slots.setdefault(slot, Phases())
         ordered = phase == 0 or bool(who.known & state.last_end)
         state.arriving |= who.known | extra

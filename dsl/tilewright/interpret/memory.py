@@ -32,7 +32,11 @@ def first_true(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A tensor argument. `counts` says how often each element was written, `writer` by which program first (-1: none)."""
+    """A tensor argument.
+
+    `counts` says how often each element was written, `writer` by which program first (-1: none), `rewritten` names the
+    first element that was written again, and the programs of the first and the second write.
+    """
 
     name: str
     dtype: DType

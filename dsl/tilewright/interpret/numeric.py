@@ -1,7 +1,7 @@
 """Element types in NumPy.
 
-NumPy has no bfloat16. Tiles hold bf16 values in float32 arrays, rounded to nearest even after every operation; an argument
-of type bf16 is either a uint16 array of bit patterns or a float32 array of values.
+NumPy has no bfloat16. Tiles hold bf16 values in float32 arrays, rounded to nearest even after every operation; an
+argument of type bf16 is either a uint16 array of bit patterns or a float32 array of values.
 """
 
 from __future__ import annotations

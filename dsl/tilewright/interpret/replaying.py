@@ -14,6 +14,7 @@ from tilewright.interpret.numeric import STORAGE, Array, poison
 from tilewright.interpret.schedule import Limits, Schedule
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import evaluate
+from tilewright.source import Span
 
 Expected = Callable[[list[Array]], list[Array]]
 """The meaning of a kernel: from all its arguments (outputs poisoned) to its outputs, in parameter order."""
@@ -30,10 +31,10 @@ def replay(
 ) -> Violation | None:
     """The first violation of an explicit kernel at these sizes, or None.
 
-    Runs it once with the happens-before check and then up to `tries` times under an adversarial schedule, always with tags,
-    on small random integers (sums of their products are exact in float32); checks that each output element is written
-    exactly once and, with `expected`, has the expected value. With the `code` of a diagnostic, a violation that shows what
-    the diagnostic claims is preferred to an earlier one of another kind.
+    Runs it once with the happens-before check and then up to `tries` times under an adversarial schedule, always with
+    tags, on small random integers (sums of their products are exact in float32); checks that each output element is
+    written exactly once and, with `expected`, has the expected value. With the `code` of a diagnostic, a violation that
+    shows what the diagnostic claims is preferred to an earlier one of another kind.
 
     Raises ArgumentError if `sizes` break an assumption of the kernel.
     """
@@ -93,7 +94,8 @@ def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
     for twice in report.rewritten:
         raise Violation(
             "rewritten",
-            f"element {twice.element} of {twice.tensor} is written by program {twice.first} and again by program {twice.second}",
+            f"element {twice.element} of {twice.tensor} is written by program {twice.first} and again by program "
+            f"{twice.second}",
             span=_store_span(kernel, twice.tensor),
             program=twice.second,
             element=twice.element,
@@ -124,7 +126,7 @@ def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -
             )
 
 
-def _store_span(kernel: ir.Kernel, tensor: str):
+def _store_span(kernel: ir.Kernel, tensor: str) -> Span:
     stores = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore) and s.view.tensor == tensor]
     return stores[0].span if stores else kernel.span
 

@@ -86,7 +86,8 @@ def _order(process: Process, stage: Stage, region: Region, *, write: bool, async
         if kind == "proxy":
             raise process.violation(
                 "proxy",
-                f"{stage.name} is {verb} by the asynchronous proxy without a fence_async and a sync after {earlier.what}",
+                f"{stage.name} is {verb} by the asynchronous proxy without a fence_async and a sync after "
+                f"{earlier.what}",
             )
         raise process.violation("race", f"{stage.name} is {verb} here, but nothing orders that after {earlier.what}")
     what = f"{'the write' if write else 'the read'} by {_name(process)}"

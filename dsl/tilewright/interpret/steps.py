@@ -92,7 +92,8 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
     assert isinstance(kind, TileType)
     tiles = [a.name if isinstance(a, ir.TileRef) else None for a in stmt.args]
     scalars = [
-        None if isinstance(a, ir.TileRef) else a if isinstance(a, float) else operands.scalar(a) for a in stmt.args
+        None if isinstance(a, ir.TileRef) else a if isinstance(a, float | int) else operands.scalar(a)
+        for a in stmt.args
     ]
 
     def run(process: Process) -> None:
@@ -104,7 +105,7 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
                 inputs.append(tile)
                 args.append(tile.data)
             elif scalar is not None:
-                args.append(scalar if isinstance(scalar, float) else scalar(process.env))
+                args.append(scalar(process.env) if callable(scalar) else scalar)
         try:
             data = compute(stmt.op, args, kind.dtype, kind.shape, stmt.axis, stmt.keep)
         except ZeroDivisionError as error:
@@ -132,7 +133,8 @@ def _load(stmt: ir.Load, operands: Operands) -> StepRun:
         if other is None and (element := tensor.outside(origin, shape)) is not None:
             raise process.violation(
                 "bounds",
-                f"the load of {name} reaches element {element}, outside its extents {tensor.extents}, and has no other=",
+                f"the load of {name} reaches element {element}, outside its extents {tensor.extents}, "
+                "and has no other=",
                 element=element,
             )
         data = tensor.read(origin, shape, 0.0 if other is None else other)

@@ -95,8 +95,8 @@ def check_store(tag: Tag, target: tuple[Axis, ...]) -> None:
 def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, addition: bool) -> Tag:
     """The tag of an elementwise result: axes on which all operands that have one agree, broadcast axes left out.
 
-    Where operands disagree the tag is dropped. A sum of disjoint parts of a contraction (split accumulators) covers their
-    union; `acc + acc * c` covers what `acc` does.
+    Where operands disagree the tag is dropped. A sum of disjoint parts of a contraction (split accumulators) covers
+    their union; `acc + acc * c` covers what `acc` does.
     """
     axes: list[Axis | None] = []
     for dim in range(len(shape)):
@@ -119,7 +119,8 @@ def _same(acc: Axis | None, new: Axis | None, what: str) -> Axis | None:
     if acc is not None and new is not None and acc != new:
         raise TagError(
             "placement",
-            f"{what} of the accumulator carry {acc.label} = {acc.start}…, those of the operand {new.label} = {new.start}…",
+            f"{what} of the accumulator carry {acc.label} = {acc.start}…, those of the operand "
+            f"{new.label} = {new.start}…",
             {"accumulator": str(acc), "operand": str(new)},
         )
     return new if new is not None else acc
