@@ -1,0 +1,94 @@
+"""Jobs for a worker: what to run, on which arguments, compared with what."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.expand import ExpansionError, expand
+from tilewright.frontend import KernelUnit
+from tilewright.interpret import ArgumentError, Violation, run
+from tilewright.ir import nodes as ir
+from tilewright.layout import LayoutError
+from tilewright.lower import LoweringError, lower
+from tilewright.printer import module_source
+from tilewright_agent.shapes import Sizes, roles, tensor_shapes
+from tilewright_agent.worker.protocol import PROTOCOL, Message
+
+JOB_SECONDS = 300.0
+
+
+class NotRunnable(Exception):
+    """The kernel cannot be run; the message says why and, where possible, what to do."""
+
+
+def build_job(
+    unit: KernelUnit, kernel: ir.Kernel, identity: str, shapes: Sequence[Sizes], *, gpu: bool, measured: int = 0
+) -> Message:
+    """A job that checks `kernel` (the unit's, as written) on `shapes` and times the first `measured` of them.
+
+    For a GPU the kernel is lowered here, and small shapes of a kernel without a reference are interpreted here, so that
+    the worker needs nothing of the language. Raises NotRunnable.
+    """
+    role = roles(kernel)
+    arguments = [
+        {"name": p.name, "dtype": p.type.dtype.name, "role": role[p.name], "distribution": "normal"}
+        for p in kernel.params
+    ]  # fmt: skip
+    cases: list[Message] = []
+    for i, sizes in enumerate(shapes):
+        case: Message = {
+            "sizes": dict(sizes), "shapes": {n: list(s) for n, s in tensor_shapes(kernel, sizes).items()},
+            "seed": i + 1, "measure": gpu and i < measured,
+        }  # fmt: skip
+        if gpu and not unit.reference and not case["measure"]:
+            case |= _interpreted(kernel, role, sizes, i + 1)
+        cases.append(case)
+    return {
+        "type": "job", "protocol": PROTOCOL, "id": identity, "kernel": unit.name,
+        "device": "gpu" if gpu else "interpreter",
+        "module": _generated(kernel) if gpu else "",
+        "dsl": {} if gpu else {"source": module_source(kernel), "kernel": kernel.name},
+        "arguments": arguments, "reference": unit.reference, "cases": cases, "seconds": JOB_SECONDS,
+    }  # fmt: skip
+
+
+def _generated(kernel: ir.Kernel) -> str:
+    try:
+        return lower(expand(kernel)).source
+    except (ExpansionError, LoweringError, LayoutError) as error:
+        raise NotRunnable(f"{kernel.name} cannot be lowered for {kernel.target}: {error}") from error
+
+
+def _interpreted(kernel: ir.Kernel, role: Mapping[str, str], sizes: Sizes, seed: int) -> Message:
+    """Inputs of a case, and what the interpreter makes of them."""
+    random = np.random.default_rng(seed)
+    shapes = tensor_shapes(kernel, sizes)
+    arrays = [_random(random, shapes[p.name], p.type.dtype) for p in kernel.params]
+    given = {p.name: _encode(a) for p, a in zip(kernel.params, arrays, strict=True) if role[p.name] != "out"}
+    try:
+        run(expand(kernel), arrays)
+    except (ExpansionError, ArgumentError, Violation) as error:
+        raise NotRunnable(f"the interpreter cannot run {kernel.name}, and it has no reference: {error}") from error
+    expected = {p.name: _encode(a) for p, a in zip(kernel.params, arrays, strict=True) if role[p.name] != "in"}
+    return {"given": given, "expected": expected}
+
+
+def _random(random: np.random.Generator, shape: Sequence[int], dtype: DType) -> Any:
+    """Random elements; bf16 as 16-bit patterns, which is what both the interpreter and the worker read."""
+    values = random.standard_normal(shape).astype(np.float32)
+    if dtype.name == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    if dtype.kind == "bool":
+        return values > 0
+    if dtype.is_float:
+        return values.astype({"f16": np.float16, "f32": np.float32, "f64": np.float64}[dtype.name])
+    return random.integers(0, 8, shape).astype(f"{dtype.kind[0]}{dtype.bytes}")
+
+
+def _encode(array: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")

@@ -1,0 +1,199 @@
+"""Run a kernel where a runner says, and tell whether it is right and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from types import TracebackType
+from typing import cast
+
+from tilewright.frontend import KernelUnit
+from tilewright.ir.expr import EvaluationError
+from tilewright_agent.jobs import NotRunnable, build_job
+from tilewright_agent.shapes import Sizes, broken_assumption, large_shapes, small_shapes
+from tilewright_agent.transport import LOCAL, Cancelled, Connection, ConnectionFailed, worker_command
+from tilewright_agent.worker.protocol import Message
+
+Progress = Callable[[str, float], None]
+"""Told what is being done and the share that is done, from 0 to 1."""
+
+INTERPRETER = "interpreter (no GPU)"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One shape. `max_error` is relative to the element plus the root mean square of the output.
+
+    Times are None unless a GPU was timed. `correct` None: there was nothing to compare with.
+    """
+
+    sizes: Mapping[str, int]
+    correct: bool | None
+    max_error: float | None = None
+    median_ms: float | None = None
+    spread_ms: float | None = None
+    baseline_ms: float | None = None
+    baseline_spread_ms: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a run. `status` is "ok", "failed" or "cancelled"; `failure` names the kind of failure.
+
+    `device` is what executed the kernel and `label` a caption for people. `median_ms` and `baseline_ms` are those of
+    the first timed shape, on a GPU only. `message` says what went wrong, for a person; empty when all is well.
+    """
+
+    kernel: str
+    status: str
+    device: str = ""
+    label: str = ""
+    correct: bool | None = None
+    max_error: float | None = None
+    median_ms: float | None = None
+    baseline_ms: float | None = None
+    shapes: tuple[Mapping[str, int], ...] = ()
+    message: str = ""
+    failure: str = ""
+    cases: tuple[Case, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def run_unit(
+    unit: KernelUnit,
+    runner: str = LOCAL,
+    shapes: Sequence[Sizes] | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RunResult:
+    """Run a kernel through a runner: `local`, or a command that reaches a worker's stdin and stdout.
+
+    `shapes` are problem sizes; by default some that the tiles divide and some with remainders, large ones on a GPU.
+    `cancelled` is polled about ten times a second. Never raises for what goes wrong on the way: the result says it.
+    """
+    try:
+        with Runner(runner, cancelled) as session:
+            return session.run(unit, shapes, progress)
+    except Cancelled:
+        return RunResult(unit.name, "cancelled", message="cancelled", failure="cancelled")
+    except ConnectionFailed as error:
+        return RunResult(unit.name, "failed", message=str(error), failure=error.code)
+
+
+class Runner:
+    """A runner with an open worker, for several runs. Raises ConnectionFailed and Cancelled, here and in `run`."""
+
+    def __init__(self, runner: str = LOCAL, cancelled: Callable[[], bool] | None = None) -> None:
+        self.connection = Connection(worker_command(runner), cancelled)
+        self._numbers = count(1)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether runs are timed."""
+        return "run" in self.connection.capabilities
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of what the worker runs on."""
+        found = self.connection.hello.get("versions")
+        return {str(k): str(v) for k, v in cast("Message", found).items()} if isinstance(found, dict) else {}
+
+    def run(
+        self,
+        unit: KernelUnit,
+        shapes: Sequence[Sizes] | None = None,
+        progress: Progress | None = None,
+        measured: int | None = None,
+    ) -> RunResult:
+        """Run one kernel. `measured`: how many of the shapes, from the first, a GPU times (default: all given ones)."""
+        kernel = unit.kernel
+        errors = [p for p in unit.problems if p.severity == "error"]
+        if kernel is None or errors:
+            text = errors[0].message if errors else "it could not be understood"
+            return RunResult(unit.name, "failed", message=f"{unit.name} is not run: {text}", failure="compile")
+        gpu = self.has_gpu
+        if shapes is None:
+            large = large_shapes(kernel) if gpu else ()
+            measured = len(large) if measured is None else measured
+            shapes = (*large, *small_shapes(kernel))
+        if not shapes:
+            return RunResult(
+                unit.name, "failed", failure="bad job",
+                message=f"no sizes near the tiles of {unit.name} satisfy its assumptions; say which shapes to run",
+            )  # fmt: skip
+        try:
+            for sizes in shapes:
+                if broken := broken_assumption(kernel, sizes):
+                    raise NotRunnable(f"{unit.name} assumes {broken}, which {_text(sizes)} breaks")
+            job = build_job(
+                unit, kernel, str(next(self._numbers)), shapes, gpu=gpu,
+                measured=len(shapes) if measured is None else measured,
+            )  # fmt: skip
+        except NotRunnable as error:
+            return RunResult(unit.name, "failed", message=str(error), failure="compile")
+        except EvaluationError as error:
+            return RunResult(unit.name, "failed", message=f"the shapes lack a size: {error}", failure="bad job")
+        answer = self.connection.request(job, _reporter(progress))
+        return self._result(unit.name, answer)
+
+    def _result(self, name: str, answer: Message) -> RunResult:
+        device = str(answer.get("device") or "")
+        label = device
+        if self.has_gpu:
+            label = ", ".join([device, *(f"{p} {v}" for p, v in self.versions.items() if p in ("torch", "triton"))])
+        if answer.get("status") != "ok":
+            failure = str(answer.get("failure"))
+            message = f"{failure}: {answer.get('message')}"
+            return RunResult(name, "failed", device, label, message=message, failure=failure, versions=self.versions)
+        cases = tuple(_case(c) for c in cast("list[Message]", answer.get("cases") or []))
+        verdicts = {c.correct for c in cases}
+        correct = False if False in verdicts else True if True in verdicts else None
+        errors = [c.max_error for c in cases if c.max_error is not None]
+        timed = next((c for c in cases if c.median_ms is not None), None)
+        telling = (c for c in cases if c.message and (c.correct is False or correct is None))
+        wrong = [f"{_text(c.sizes)}: {c.message}" for c in telling]
+        return RunResult(
+            name, "ok", device, label, correct, max(errors, default=None),
+            timed.median_ms if timed else None, timed.baseline_ms if timed else None,
+            tuple(c.sizes for c in cases), "\n".join(wrong), "", cases, self.versions,
+        )  # fmt: skip
+
+
+def _case(found: Message) -> Case:
+    sizes = {str(k): int(v) for k, v in cast("Message", found.get("sizes") or {}).items()}
+    correct = found.get("correct")
+    return Case(
+        sizes,
+        bool(correct) if correct is not None else None,
+        found.get("max_error"),
+        found.get("median_ms"),
+        found.get("spread_ms"),
+        found.get("baseline_ms"),
+        found.get("baseline_spread_ms"),
+        str(found.get("message") or ""),
+    )
+
+
+def _reporter(progress: Progress | None) -> Callable[[Message], None] | None:
+    if progress is None:
+        return None
+
+    def report(message: Message) -> None:
+        share = int(message.get("done") or 0) / max(1, int(message.get("total") or 1))
+        progress(str(message.get("message") or message.get("stage") or ""), min(1.0, share))
+
+    return report
+
+
+def _text(sizes: Sizes) -> str:
+    return ", ".join(f"{n} = {v}" for n, v in sizes.items())

@@ -1,0 +1,40 @@
+"""The worker: runs kernels on the machine that has the device, for a client that speaks JSON lines over its stdio.
+
+It needs the standard library, and torch and triton where there is a GPU. The package imports nothing else of Tilewright
+when it starts, so it can be copied to a machine as one file: `python -m tilewright_agent.worker --archive worker.pyz`
+here, `python3 worker.pyz` there. `protocol` holds the messages.
+
+What a client may do: run any generated module that it sends, with the rights of the account that started the worker.
+The worker opens no socket; whoever can start it over ssh or docker could run that code anyway. The reference of a job
+is not code: `reference` reads it with a small evaluator of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .protocol import PROTOCOL
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve jobs on stdin until it ends. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="tilewright-worker", description="Run Tilewright kernels for a client on stdin and stdout (JSON lines)."
+    )
+    parser.add_argument("--archive", metavar="FILE", help="write the worker as one Python file and leave")
+    parser.add_argument("--version", action="version", version=f"tilewright-worker, protocol {PROTOCOL}")
+    parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)  # the process of one job
+    options = parser.parse_args(argv)
+    if options.archive:
+        from .archive import write_archive
+
+        print(f"wrote {write_archive(options.archive)}; start it with: python3 {options.archive}")
+        return 0
+    if options.job:
+        from .job import main as job_main
+
+        return job_main()
+    from .supervise import job_command, serve
+
+    return serve(sys.stdin.buffer, sys.stdout.buffer, job_command())

@@ -1,0 +1,240 @@
+"""An NVIDIA or AMD GPU through torch: launches the generated module, compares on the device, times with events."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import math
+import statistics
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .describe import mismatch
+from .grade import Difference, Guarded, JobError, Kernel, Timing
+from .protocol import Message
+from .reference import Backend
+
+GUARD = 4096  # elements before and after a tensor; a multiple of 128 bytes, so that TMA's alignment holds
+WARM_UPS = 3
+MOST_REPETITIONS = 200
+TIMED_MS = 400.0  # the time that all measured launches of one side should take together
+DELAY_CYCLES = 400_000  # about 0.2 ms, in which the host enqueues a whole launch
+
+_TYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
+    "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool",
+}  # fmt: skip
+
+
+class Cuda:
+    """The first GPU. Raises ImportError or RuntimeError where torch sees none."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.properties = torch.cuda.get_device_properties(0)
+        self.name: str = self.properties.name
+        self.backend: Backend = TorchFunctions(torch)
+        # A reference in TF32 would be no reference.
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def kernel(self, job: Message) -> Kernel:
+        """`prepare` of the generated module."""
+        text = job.get("module")
+        if not isinstance(text, str) or not text:
+            raise JobError("bad job", "the job brings no generated module, which a GPU needs")
+        name = f"<tilewright {job.get('kernel', 'kernel')}>"
+        # Triton reads the source of its functions through linecache, so no file is needed.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        module = types.ModuleType("tilewright_generated")
+        module.__file__ = name
+        try:
+            exec(compile(text, name, "exec"), module.__dict__)
+            prepare: Callable[..., Callable[[], None]] = module.prepare
+        except Exception as error:
+            raise JobError("compile", f"the generated module does not load: {type(error).__name__}: {error}") from error
+
+        def bind(tensors: Sequence[Any]) -> Callable[[], None]:
+            try:
+                launch = prepare(*tensors)
+            except Exception as error:
+                raise self._failure(error) from error
+
+            def run() -> None:
+                try:
+                    launch()
+                except Exception as error:
+                    raise self._failure(error) from error
+
+            return run
+
+        return bind
+
+    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
+        """NaN, or an unlikely integer, inside and around."""
+        torch = self.torch
+        if dtype not in _TYPES:
+            raise JobError("bad job", f"unknown element type {dtype!r}")
+        size, kind = math.prod(shape), getattr(torch, _TYPES[dtype])
+        try:
+            buffer = torch.empty(size + 2 * GUARD, dtype=kind, device="cuda")
+        except Exception as error:
+            raise self._failure(error) from error
+        if kind.is_floating_point:
+            buffer.fill_(math.nan)
+        else:
+            buffer.view(torch.uint8).fill_(1 if dtype == "i1" else 0x5A)
+        edges = [buffer[:GUARD].view(torch.uint8), buffer[GUARD + size :].view(torch.uint8)]
+        before = [e.clone() for e in edges]
+
+        def intact() -> bool:
+            return all(bool(torch.equal(e, b)) for e, b in zip(edges, before, strict=True))
+
+        return Guarded(buffer[GUARD : GUARD + size].view(*shape), intact)
+
+    def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
+        """Random elements from a generator of their own."""
+        torch = self.torch
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+        if not tensor.dtype.is_floating_point or distribution == "index":
+            top = 2 if tensor.dtype == torch.bool else 8
+            tensor.copy_(torch.randint(0, top, tensor.shape, generator=generator, device="cuda"))
+        elif distribution == "uniform":
+            tensor.uniform_(generator=generator)
+        else:
+            tensor.normal_(generator=generator)
+
+    def load(self, tensor: Any, data: bytes, dtype: str) -> None:
+        """From raw bytes."""
+        raw = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, _TYPES[dtype]))
+        if raw.numel() != tensor.numel():
+            raise JobError("bad job", f"{raw.numel()} elements given for a tensor of {tensor.numel()}")
+        tensor.copy_(raw.view(tensor.shape))
+
+    def copy(self, tensor: Any) -> Any:
+        """A copy."""
+        return tensor.clone()
+
+    def equal(self, first: Any, second: Any) -> bool:
+        """Bit by bit, so that NaN equals itself."""
+        torch = self.torch
+        return bool(torch.equal(first.reshape(-1).view(torch.uint8), second.reshape(-1).view(torch.uint8)))
+
+    def difference(self, got: Any, want: Any, tolerance: float) -> Difference:
+        """In float32 on the device, float64 for float64 outputs."""
+        torch = self.torch
+        if tuple(got.shape) != tuple(want.shape):
+            shapes = f"the reference has shape {tuple(want.shape)}, the output {tuple(got.shape)}"
+            return Difference(math.inf, message=shapes)
+        total = got.numel()
+        if total == 0:
+            return Difference(0.0)
+        kind = torch.float32 if got.dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+        g, w = got.to(kind), want.to(kind)
+        finite = torch.isfinite(w)
+        clean = torch.where(finite, w, torch.zeros_like(w))
+        scale = math.sqrt(float(clean.square().sum(dtype=torch.float64)) / max(1, int(finite.sum())))
+        same = (g == w) | (torch.isnan(g) & torch.isnan(w))
+        # A reference of zeros has no scale; the error then counts as it is.
+        relative = (g - w).abs_() / (clean.abs_() + (scale or 1.0))
+        relative = torch.where(torch.isnan(relative), torch.full_like(relative, math.inf), relative)
+        relative = torch.where(same, torch.zeros_like(relative), relative)
+        wrong = ~(relative <= tolerance)
+        count, worst = int(wrong.sum()), float(relative.max())
+        if not count:
+            return Difference(worst, 0, total)
+        undefined = torch.isnan(g) & ~torch.isnan(w)
+        unwritten = int(undefined.sum())
+        flat = int((undefined if unwritten else wrong).reshape(-1).to(torch.uint8).argmax())
+        index: list[int] = []
+        for extent in reversed(tuple(got.shape)):
+            index.insert(0, flat % extent)
+            flat //= extent
+        at = tuple(index)
+        return Difference(
+            worst, count, total, mismatch(at, float(g[at]), float(w[at]), count, total, tolerance, unwritten)
+        )
+
+    def synchronize(self) -> None:
+        """Wait; asynchronous errors show here."""
+        try:
+            self.torch.cuda.synchronize()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
+        """Candidate and baseline in turn. Before each launch the L2 is overwritten and the stream is kept busy, so that
+        the events enclose device time alone and not the time in which the host prepares the launch.
+        """
+        torch = self.torch
+        sides = [candidate] + ([baseline] if baseline is not None else [])
+        flush = torch.empty(max(4 * int(self.properties.L2_cache_size), 1 << 27), dtype=torch.uint8, device="cuda")
+        try:
+            estimate = max(self._sample(sides, flush)[0] for _ in range(WARM_UPS))
+            repetitions = max(15, min(MOST_REPETITIONS, int(TIMED_MS / max(estimate, 1e-3))))
+            samples = [self._sample(sides, flush) for _ in range(repetitions)]
+        except JobError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        mine = [s[0] for s in samples]
+        other = [s[1] for s in samples] if baseline is not None else None
+        return Timing(
+            statistics.median(mine), _spread(mine),
+            statistics.median(other) if other else None, _spread(other) if other else None, repetitions,
+        )  # fmt: skip
+
+    def _sample(self, sides: Sequence[Callable[[], None]], flush: Any) -> list[float]:
+        events: list[tuple[Any, Any]] = []
+        for side in sides:
+            start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.zero_()
+            self.torch.cuda._sleep(DELAY_CYCLES)
+            start.record()
+            side()
+            stop.record()
+            events.append((start, stop))
+        self.torch.cuda.synchronize()
+        return [float(start.elapsed_time(stop)) for start, stop in events]
+
+    def _failure(self, error: Exception) -> JobError:
+        if isinstance(error, JobError):
+            return error
+        text, kind = str(error).strip(), type(error).__name__
+        if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "out of memory" in text:
+            return JobError("out of memory", f"{self.name}: {text.splitlines()[0] if text else kind}")
+        if any(words in text for words in ("illegal memory access", "misaligned address", "illegal instruction")):
+            return JobError("illegal access", f"{self.name}: {text.splitlines()[0]}")
+        failure = "compile" if any(w in kind for w in ("Compilation", "OutOfResources", "PTXAS")) else "launch"
+        return JobError(failure, f"{kind}: {text[:2000]}")
+
+
+class TorchFunctions:
+    """The functions of references in torch itself."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`torch.name`, or the function of `torch.nn.functional`."""
+        functional = self.torch.nn.functional
+        function = getattr(functional if name in ("gelu", "silu") else self.torch, name)
+        return function(*args, **kwargs)
+
+    def cast(self, tensor: Any, name: str) -> Any:
+        """`tensor.to(torch.name)`."""
+        return tensor.to(getattr(self.torch, name))
+
+    def float_bits(self, tensor: Any) -> int:
+        """Bits of the floating-point type."""
+        return 8 * tensor.element_size() if tensor.dtype.is_floating_point else 0
+
+
+def load_torch() -> Any:
+    """The torch module. Raises ImportError."""
+    return importlib.import_module("torch")
+
+
+def _spread(samples: Sequence[float]) -> float:
+    low, _, high = statistics.quantiles(samples, n=4)
+    return high - low

@@ -1,0 +1,271 @@
+"""Grading: is what the kernel computes right, and how long does it take? One procedure for every device.
+
+Outputs and the memory around every tensor are poisoned before a launch; inputs must come out unchanged. Sizes with
+remainders are among the cases. After timing the kernel is checked once more with other inputs, so that a kernel that
+only works the first time, or replays an answer, shows. Candidate and baseline are timed in turn, each with a cold L2.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from .protocol import Message
+from .reference import Backend, BadReference, Reference, parse_reference
+
+# Largest error of an element, relative to its own magnitude plus the root mean square of the whole output. Twice the
+# spacing of the element type for the rounding at the end; in float32 also room for another order of summation.
+TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12}
+
+Progress = Callable[[str, int, int, str], None]
+# Binds tensors; what it returns launches on them. Binding (checks, descriptors) is not part of the time of a kernel.
+Kernel = Callable[[Sequence[Any]], Callable[[], None]]
+
+
+class JobError(Exception):
+    """The job ends here. `failure` is one of `protocol.FAILURES`."""
+
+    def __init__(self, failure: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor argument: element type as Tilewright names it, role "in", "out" or "inout"."""
+
+    name: str
+    dtype: str
+    role: str
+    distribution: str = "normal"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A tensor inside a larger, poisoned allocation. `intact()` says whether the memory around it was left alone."""
+
+    tensor: Any
+    intact: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How an output differs from what it should be. `max_error` is relative, in the sense of `TOLERANCE`."""
+
+    max_error: float
+    wrong: int = 0
+    total: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median and spread (distance of the quartiles) in milliseconds; `repetitions` of each."""
+
+    median_ms: float
+    spread_ms: float
+    baseline_ms: float | None
+    baseline_spread_ms: float | None
+    repetitions: int
+
+
+class Device(Protocol):
+    """What executes kernels."""
+
+    name: str
+    backend: Backend
+
+    def kernel(self, job: Message) -> Kernel:
+        """The kernel of a job, ready to launch. Raises JobError."""
+        ...
+
+    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
+        """A poisoned tensor with poisoned memory around it."""
+        ...
+
+    def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
+        """Random elements."""
+        ...
+
+    def load(self, tensor: Any, data: bytes, dtype: str) -> None:
+        """Elements from raw little-endian bytes."""
+        ...
+
+    def copy(self, tensor: Any) -> Any:
+        """A copy."""
+        ...
+
+    def equal(self, first: Any, second: Any) -> bool:
+        """Whether two tensors agree bit by bit."""
+        ...
+
+    def difference(self, got: Any, want: Any, tolerance: float) -> Difference:
+        """Compare an output with its float32 reference."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for the device. Raises JobError when a kernel failed."""
+        ...
+
+    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
+        """Time both in turn; None where times mean nothing."""
+        ...
+
+
+@dataclass
+class _Set:
+    """The arguments of one launch."""
+
+    tensors: dict[str, Guarded] = field(default_factory=dict[str, Guarded])
+    before: dict[str, Any] = field(default_factory=dict[str, Any])  # copies of the inputs
+
+    def bind(self, kernel: Kernel) -> Callable[[], None]:
+        return kernel([g.tensor for g in self.tensors.values()])
+
+
+def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
+    """Check, and where the case asks for it time, the kernel of a job on every case. Raises JobError."""
+    arguments = _arguments(job)
+    cases = _objects(job, "cases")
+    outputs = [a.name for a in arguments if a.role != "in"]
+    reference: Reference | None = None
+    if job.get("reference"):
+        try:
+            reference = parse_reference(str(job["reference"]), [a.name for a in arguments], outputs)
+        except BadReference as error:
+            raise JobError("reference", str(error)) from None
+    progress("compile", 0, len(cases), f"loading {job.get('kernel', 'the kernel')}")
+    kernel = device.kernel(job)
+    done: list[Message] = []
+    for i, case in enumerate(cases):
+        sizes = ", ".join(f"{name}={value}" for name, value in case.get("sizes", {}).items())
+        progress("check", i, len(cases), f"checking {sizes}")
+        grading = _Case(job, case, arguments, reference, device, kernel)
+        result = grading.check(int(case.get("seed", 1)))
+        if result["correct"] is not False and case.get("measure"):
+            progress("time", i, len(cases), f"timing {sizes}")
+            result |= grading.time(int(case.get("seed", 1)) + 1000)
+            if result["correct"] and not case.get("given"):
+                again = grading.check(int(case.get("seed", 1)) + 2000)
+                if not again["correct"]:
+                    result |= {"correct": False, "message": f"after timing, with other inputs: {again['message']}"}
+                result["max_error"] = max(result["max_error"], again["max_error"])
+        done.append({"sizes": case.get("sizes", {}), **result})
+    return done
+
+
+class _Case:
+    def __init__(
+        self, job: Message, case: Message, arguments: Sequence[Argument], reference: Reference | None,
+        device: Device, kernel: Kernel,
+    ) -> None:  # fmt: skip
+        self.job, self.case, self.arguments = job, case, arguments
+        self.reference, self.device, self.kernel = reference, device, kernel
+
+    def check(self, seed: int) -> Message:
+        made = self._make(seed)
+        want = self._wanted(made.before)
+        made.bind(self.kernel)()
+        self.device.synchronize()
+        worst, problems = 0.0, list[str]()
+        for argument in self.arguments:
+            guarded = made.tensors[argument.name]
+            if not guarded.intact():
+                problems.append(f"the kernel wrote outside {argument.name}, into the memory before or after it")
+            if argument.role == "in":
+                if not self.device.equal(guarded.tensor, made.before[argument.name]):
+                    problems.append(f"the kernel changed its input {argument.name}")
+                continue
+            if want is None:
+                continue
+            difference = self.device.difference(guarded.tensor, want[argument.name], self._tolerance(argument))
+            worst = max(worst, difference.max_error)
+            if difference.message:
+                problems.append(f"{argument.name}: {difference.message}")
+        if want is None and not problems:
+            return {"correct": None, "max_error": None, "message": "there is no reference to compare with"}
+        return {"correct": not problems, "max_error": worst, "message": "; ".join(problems)}
+
+    def time(self, seed: int) -> Message:
+        made = self._make(seed)
+        reference = self.reference
+        baseline = None
+        if reference is not None:
+            inputs = dict(made.before)
+
+            def run_baseline() -> None:
+                reference.evaluate(inputs, self.device.backend, precise=False)
+
+            try:
+                run_baseline()
+            except BadReference as error:
+                raise JobError("reference", f"as the baseline, in the types of the inputs: {error}") from None
+            baseline = run_baseline
+        timing = self.device.time(made.bind(self.kernel), baseline)
+        if timing is None:
+            return {}
+        return {
+            "median_ms": timing.median_ms, "spread_ms": timing.spread_ms, "baseline_ms": timing.baseline_ms,
+            "baseline_spread_ms": timing.baseline_spread_ms, "repetitions": timing.repetitions,
+        }  # fmt: skip
+
+    def _make(self, seed: int) -> _Set:
+        made = _Set()
+        given: Mapping[str, str] = self.case.get("given") or {}
+        for i, argument in enumerate(self.arguments):
+            shape: list[int] | None = self.case.get("shapes", {}).get(argument.name)
+            if shape is None:
+                raise JobError("bad job", f"the case {self.case.get('sizes')} gives no shape for {argument.name}")
+            guarded = self.device.guarded(shape, argument.dtype)
+            if argument.role != "out":
+                if argument.name in given:
+                    self.device.load(guarded.tensor, base64.b64decode(given[argument.name]), argument.dtype)
+                else:
+                    self.device.fill(guarded.tensor, argument.dtype, argument.distribution, seed * 64 + i)
+                made.before[argument.name] = self.device.copy(guarded.tensor)
+            made.tensors[argument.name] = guarded
+        return made
+
+    def _wanted(self, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if self.reference is not None:
+            try:
+                return self.reference.evaluate(inputs, self.device.backend, precise=True)
+            except BadReference as error:
+                raise JobError("reference", str(error)) from None
+        expected: Mapping[str, str] | None = self.case.get("expected")
+        if not expected:
+            return None
+        wanted: dict[str, Any] = {}
+        for argument in self.arguments:
+            if argument.role == "in":
+                continue
+            if argument.name not in expected:
+                raise JobError("bad job", f"no expected elements for {argument.name}")
+            like = self.device.guarded(self.case["shapes"][argument.name], argument.dtype).tensor
+            self.device.load(like, base64.b64decode(expected[argument.name]), argument.dtype)
+            wanted[argument.name] = like
+        return wanted
+
+    def _tolerance(self, argument: Argument) -> float:
+        wanted: Mapping[str, float] = self.job.get("tolerance") or {}
+        own = wanted.get(argument.name)
+        return float(own) if own is not None else TOLERANCE.get(argument.dtype, 0.0)
+
+
+def _arguments(job: Message) -> list[Argument]:
+    found = _objects(job, "arguments")
+    try:
+        return [Argument(a["name"], a["dtype"], a["role"], a.get("distribution", "normal")) for a in found]
+    except KeyError as error:
+        raise JobError("bad job", f"an argument of the job lacks {error}") from None
+
+
+def _objects(job: Message, key: str) -> list[Message]:
+    """A non-empty list of JSON objects. Raises JobError."""
+    found: object = job.get(key)
+    items = cast("list[object]", found) if isinstance(found, list) else []
+    if not items or not all(isinstance(item, dict) for item in items):
+        raise JobError("bad job", f"the job has no {key}")
+    return cast("list[Message]", items)

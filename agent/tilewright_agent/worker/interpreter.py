@@ -1,0 +1,145 @@
+"""The device of a machine without a GPU: Tilewright's interpreter. It gives results, and no times."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .describe import mismatch
+from .grade import Difference, Guarded, JobError, Kernel, Timing
+from .numpy_functions import NumpyFunctions
+from .protocol import Message
+from .reference import Backend
+
+GUARD = 256  # elements before and after a tensor
+
+_STORAGE = {
+    "f16": "float16", "bf16": "float32", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
+    "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool",
+}  # fmt: skip
+
+
+class Interpreter:
+    """Executes the kernel source of a job. bf16 tensors are float32 arrays that hold bf16 values."""
+
+    name = "interpreter (no GPU)"
+
+    def __init__(self) -> None:
+        self.backend: Backend = NumpyFunctions()
+
+    def kernel(self, job: Message) -> Kernel:
+        """The kernel of the job's `dsl`, elaborated and expanded."""
+        dsl: Message = job.get("dsl") or {}
+        if not dsl.get("source"):
+            raise JobError("unsupported", "this machine has no GPU, and the job brings no kernel source to interpret")
+        # By name, because the worker is also shipped without the language.
+        frontend: Any = importlib.import_module("tilewright.frontend")
+        source: Any = importlib.import_module("tilewright.source")
+        expand: Any = importlib.import_module("tilewright.expand")
+        interpret: Any = importlib.import_module("tilewright.interpret")
+        module = frontend.parse_module(source.SourceText.of(dsl["source"], "job"))
+        unit = next((u for u in module.units if u.name == dsl.get("kernel")), None)
+        if unit is None:
+            raise JobError("bad job", f"the source of the job has no kernel {dsl.get('kernel')}")
+        if unit.kernel is None:
+            text = "; ".join(p.message for p in unit.problems if p.severity == "error")
+            raise JobError("compile", f"{unit.name} has errors: {text}")
+        kernel = expand.expand(unit.kernel)
+
+        def bind(tensors: Sequence[Any]) -> Callable[[], None]:
+            def launch() -> None:
+                try:
+                    interpret.run(kernel, tensors)
+                except Exception as error:
+                    raise JobError("launch", f"{type(error).__name__}: {error}") from error
+
+            return launch
+
+        return bind
+
+    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
+        """NaN, or an unlikely integer, inside and around."""
+        if dtype not in _STORAGE:
+            raise JobError("bad job", f"unknown element type {dtype!r}")
+        size = math.prod(shape)
+        kind: Any = np.dtype(_STORAGE[dtype])
+        buffer = np.full(size + 2 * GUARD, self._poison(kind), kind)
+        edges = (buffer[:GUARD], buffer[GUARD + size :])
+        before = [e.tobytes() for e in edges]
+        tensor = buffer[GUARD : GUARD + size].reshape(shape)
+        return Guarded(tensor, lambda: [e.tobytes() for e in edges] == before)
+
+    def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
+        """Random elements of the type."""
+        random: Any = np.random.default_rng(seed)
+        values: Any
+        kind = tensor.dtype.kind
+        if kind == "b":
+            values = random.integers(0, 2, tensor.shape)
+        elif kind in "iu" or distribution == "index":
+            values = random.integers(0, 8, tensor.shape)
+        elif distribution == "uniform":
+            values = random.random(tensor.shape)
+        else:
+            values = random.standard_normal(tensor.shape)
+        tensor[...] = values
+        if dtype == "bf16":
+            tensor.view(np.uint32)[...] &= 0xFFFF0000
+
+    def load(self, tensor: Any, data: bytes, dtype: str) -> None:
+        """From raw bytes; bf16 comes as 16-bit patterns."""
+        raw = np.frombuffer(data, np.uint16 if dtype == "bf16" else tensor.dtype)
+        if raw.size != tensor.size:
+            raise JobError("bad job", f"{raw.size} elements given for a tensor of {tensor.size}")
+        if dtype == "bf16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        tensor[...] = raw.reshape(tensor.shape)
+
+    def copy(self, tensor: Any) -> Any:
+        """A copy."""
+        return tensor.copy()
+
+    def equal(self, first: Any, second: Any) -> bool:
+        """Bit by bit, so that NaN equals itself."""
+        return first.tobytes() == second.tobytes()
+
+    def difference(self, got: Any, want: Any, tolerance: float) -> Difference:
+        """In float64."""
+        if tuple(got.shape) != tuple(want.shape):
+            return Difference(math.inf, message=f"the reference has shape {want.shape}, the output {got.shape}")
+        g, w = got.astype(np.float64), want.astype(np.float64)
+        finite: Any = np.isfinite(w)
+        scale = float(np.sqrt(np.mean(w[finite] ** 2))) if finite.any() else 0.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(g - w)
+        same = (g == w) | (np.isnan(g) & np.isnan(w))
+        # A reference of zeros has no scale; the error then counts as it is.
+        known: Any = np.where(finite, w, 0.0)
+        limit: Any = np.abs(known) + (scale or 1.0)
+        relative = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error / limit))
+        wrong = ~(relative <= tolerance)
+        count = int(wrong.sum())
+        worst = float(relative.max()) if relative.size else 0.0
+        if not count:
+            return Difference(worst, 0, int(g.size))
+        unwritten = int((np.isnan(g) & ~np.isnan(w)).sum())
+        chosen = (np.isnan(g) & ~np.isnan(w)) if unwritten else wrong
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(chosen)), g.shape))
+        text = mismatch(index, float(g[index]), float(w[index]), count, int(g.size), tolerance, unwritten)
+        return Difference(worst, count, int(g.size), text)
+
+    def synchronize(self) -> None:
+        """Nothing runs ahead."""
+
+    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
+        """None: the time of an interpreter says nothing about the kernel."""
+        return None
+
+    def _poison(self, kind: Any) -> Any:
+        if kind.kind == "f":
+            return np.nan
+        return True if kind.kind == "b" else np.frombuffer(b"\x5a" * kind.itemsize, kind)[0]

@@ -1,0 +1,92 @@
+"""The functions of references in NumPy, with PyTorch's meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# What NumPy calls by the same name, or by another, and with the same arguments.
+_SAME: dict[str, str] = {
+    **{n: n for n in ("cos", "exp", "exp2", "floor", "log", "log2", "sin", "sqrt", "square", "tanh", "abs", "matmul")},
+    **{n: n for n in ("maximum", "minimum", "where", "add")},
+    "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "transpose": "swapaxes",
+    "unsqueeze": "expand_dims",
+}  # fmt: skip
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+class NumpyFunctions:
+    """The backend of references on a machine without torch."""
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The function `name` of `reference.FUNCTIONS`."""
+        if name in _SAME:
+            return getattr(np, _SAME[name])(*args)
+        if name in _REDUCTIONS:
+            return _reduce(getattr(np, _REDUCTIONS[name]), *args, **kwargs)
+        return _OWN[name](*args, **kwargs)
+
+    def cast(self, tensor: Any, name: str) -> Any:
+        """bfloat16 stays float32 here; rounding it would need a type that NumPy lacks."""
+        return tensor.astype("float32" if name == "bfloat16" else name)
+
+    def float_bits(self, tensor: Any) -> int:
+        """Bits of the floating-point type."""
+        return 8 * int(tensor.itemsize) if tensor.dtype.kind == "f" else 0
+
+
+def _reduce(function: Callable[..., Any], x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return function(x, axis=dim, keepdims=keepdim)
+
+
+def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    return np.clip(x, min, max)
+
+
+def _erf_like(x: Any) -> Any:
+    return _erf(x).astype(x.dtype)
+
+
+def _rsqrt(x: Any) -> Any:
+    return 1 / np.sqrt(x)
+
+
+def _relu(x: Any) -> Any:
+    return np.maximum(x, 0)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 0.5 * (1 + np.tanh(0.5 * x))  # the same function, and it cannot overflow
+
+
+def _silu(x: Any) -> Any:
+    return x * _sigmoid(x)
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + _erf_like(x / math.sqrt(2)))
+
+
+def _log_softmax(x: Any, dim: int = -1) -> Any:
+    shifted = x - np.max(x, axis=dim, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
+
+
+def _softmax(x: Any, dim: int = -1) -> Any:
+    return np.exp(_log_softmax(x, dim))
+
+
+def _reshape(x: Any, *shape: Any) -> Any:
+    return x.reshape(shape[0] if len(shape) == 1 else shape)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
+    "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
+}  # fmt: skip

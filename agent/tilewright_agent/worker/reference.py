@@ -1,0 +1,256 @@
+"""References as data: a small language of tensor expressions, spelled as PyTorch, evaluated by our own evaluator.
+
+`C = A.float() @ B.float()`, or only the right side when there is one output; several assignments are separated by `;`
+or line breaks. What is not listed here is refused, so a reference cannot run code.
+
+One text serves twice. *Precise* evaluation gives the values to compare with: inputs are widened to float32 (float64
+stays) and casts to narrower types are left out. *Plain* evaluation gives the baseline to race: inputs keep their types
+and `.float()` is left out, so that `A.float() @ B.float()` of f16 tensors is the library's f16 product.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+MOST_CHARACTERS = 4000
+
+
+class BadReference(Exception):
+    """The reference is no expression of this language, or it failed; the message says where."""
+
+
+class Backend(Protocol):
+    """The tensor library that evaluates."""
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The function `name` of FUNCTIONS, in PyTorch's meaning, with the tensor first."""
+        ...
+
+    def cast(self, tensor: Any, name: str) -> Any:
+        """The tensor with the element type `name`, as PyTorch calls it."""
+        ...
+
+    def float_bits(self, tensor: Any) -> int:
+        """Bits of the floating-point type of a tensor, 0 for other types."""
+        ...
+
+
+FUNCTIONS = frozenset((
+    "abs", "amax", "amin", "clamp", "cos", "div", "erf", "exp", "exp2", "floor", "gelu", "log", "log2", "log_softmax",
+    "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "reshape", "rsqrt", "sigmoid", "silu", "sin",
+    "softmax", "sqrt", "square", "sub", "sum", "tanh", "transpose", "unsqueeze", "where", "add",
+))  # fmt: skip
+CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
+DTYPES = frozenset((*CASTS.values(), "int32", "int64"))
+_MODULES = ("torch", "F", "torch.nn.functional")
+_Operation = Callable[[Any, Any], Any]
+_BINARY: dict[type[ast.operator], _Operation] = {
+    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b, ast.FloorDiv: lambda a, b: a // b, ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b, ast.MatMult: lambda a, b: a @ b,
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], _Operation] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A checked reference: assignments in order; every output is assigned."""
+
+    text: str
+    steps: tuple[tuple[str, ast.expr], ...]
+
+    def evaluate(self, tensors: Mapping[str, Any], backend: Backend, *, precise: bool) -> dict[str, Any]:
+        """The assigned tensors by name. Raises BadReference when an operation fails."""
+        values = {
+            name: backend.cast(t, "float32") if precise and 0 < backend.float_bits(t) < 32 else t
+            for name, t in tensors.items()
+        }
+        for name, expression in self.steps:
+            values[name] = _Evaluator(values, backend, precise).value(expression)
+        return {name: values[name] for name, _ in self.steps}
+
+
+def parse_reference(text: str, arguments: Sequence[str], outputs: Sequence[str]) -> Reference:
+    """The reference in `text` over tensors named `arguments`, which must assign each of `outputs`.
+
+    Raises BadReference for anything outside the language and for an output that is not assigned.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise BadReference(f"a reference has at most {MOST_CHARACTERS} characters, this one has {len(text)}")
+    try:
+        tree = ast.parse(text.strip())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadReference(f"reference {text!r} is no Python expression: {error}") from None
+    steps: list[tuple[str, ast.expr]] = []
+    known = set(arguments)
+    for stmt in tree.body:
+        match stmt:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case ast.Expr(value=value) if len(outputs) == 1:
+                name = outputs[0]
+            case _:
+                wanted = f"write `{next(iter(outputs), 'C')} = …`"
+                raise BadReference(f"reference: `{ast.unparse(stmt)}` is no assignment to a name; {wanted}")
+        _check(value, known)
+        known.add(name)
+        steps.append((name, value))
+    missing = [name for name in outputs if name not in {n for n, _ in steps}]
+    if missing:
+        raise BadReference(f"the reference {text!r} does not assign the output {missing[0]}")
+    return Reference(text, tuple(steps))
+
+
+def _check(node: ast.expr, names: set[str]) -> None:
+    """Raise BadReference unless the expression stays inside the language."""
+
+    def refuse(why: str) -> BadReference:
+        return BadReference(f"reference: `{ast.unparse(node)}`: {why}")
+
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            pass
+        case ast.Name(id=name):
+            if name not in names:
+                raise refuse(f"no tensor of that name; there are {', '.join(sorted(names))}")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            if isinstance(op, ast.Pow) and not _small(right):
+                raise refuse("only a small constant may be an exponent")
+            _check(left, names)
+            _check(right, names)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            _check(operand, names)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            _check(left, names)
+            _check(right, names)
+        case ast.Attribute(value=value, attr="T" | "mT"):
+            _check(value, names)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            for element in elements:
+                _check(element, names)
+        case ast.Subscript(value=value, slice=index):
+            _check(value, names)
+            for part in index.elts if isinstance(index, ast.Tuple) else [index]:
+                if not _is_index(part):
+                    raise refuse("an index is a constant, a slice of constants, None or …")
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
+            if ast.unparse(owner) in _MODULES:
+                if attr not in FUNCTIONS:
+                    raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS))}")
+            else:
+                _check(owner, names)
+                if attr == "to":
+                    if len(args) != 1 or keywords or _dtype(args[0]) is None:
+                        raise refuse(f"`.to` takes one of torch.{', torch.'.join(sorted(DTYPES))}")
+                    return
+                if attr not in FUNCTIONS and attr not in CASTS:
+                    raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS | CASTS.keys()))}")
+            for arg in args:
+                _check(arg, names)
+            for keyword in keywords:
+                if keyword.arg not in ("dim", "keepdim", "min", "max", "approximate") or not _is_plain(keyword.value):
+                    raise refuse("an option is dim, keepdim, min, max or approximate, and constant")
+        case _:
+            raise refuse("not part of the language of references")
+
+
+class _Evaluator:
+    def __init__(self, values: Mapping[str, Any], backend: Backend, precise: bool) -> None:
+        self.values, self.backend, self.precise = values, backend, precise
+
+    def value(self, node: ast.expr) -> Any:
+        try:
+            return self._value(node)
+        except BadReference:
+            raise
+        except Exception as error:
+            raise BadReference(f"reference: `{ast.unparse(node)}` failed: {error}") from error
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self.values[name]
+            case ast.BinOp(left=left, op=op, right=right):
+                return _BINARY[type(op)](self._value(left), self._value(right))
+            case ast.UnaryOp(operand=operand):
+                return -self._value(operand)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return _COMPARE[type(op)](self._value(left), self._value(right))
+            case ast.Attribute(value=value):
+                return self.backend.call("transpose", (self._value(value), -2, -1), {})
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                return tuple(self._value(e) for e in elements)
+            case ast.Subscript(value=value, slice=index):
+                parts = index.elts if isinstance(index, ast.Tuple) else [index]
+                return self._value(value)[tuple(_index(part) for part in parts)]
+            case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
+                options = {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg}
+                if ast.unparse(owner) in _MODULES:
+                    return self.backend.call(attr, [self._value(a) for a in args], options)
+                tensor = self._value(owner)
+                wanted = CASTS.get(attr) or (_dtype(args[0]) if attr == "to" else None)
+                if wanted is not None:
+                    return self._cast(tensor, wanted)
+                return self.backend.call(attr, [tensor, *(self._value(a) for a in args)], options)
+            case _:
+                raise BadReference(f"reference: `{ast.unparse(node)}` is not part of the language")
+
+    def _cast(self, tensor: Any, wanted: str) -> Any:
+        bits, narrow = self.backend.float_bits(tensor), wanted in ("float16", "bfloat16")
+        if bits and not wanted.startswith("int"):
+            if self.precise and (narrow or (wanted == "float32" and bits == 64)):
+                return tensor  # nothing is rounded on the way to the values to compare with
+            if not self.precise and not narrow:
+                return tensor  # the library's own product is raced in the types of the inputs
+        return self.backend.cast(tensor, "float32" if narrow and self.precise else wanted)
+
+
+def _small(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and abs(node.value) <= 8
+
+
+def _is_plain(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str()):
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return True
+        case ast.Tuple(elts=elements):
+            return all(_is_plain(e) for e in elements)
+        case _:
+            return False
+
+
+def _is_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.Slice):
+        return all(part is None or _is_index(part) for part in (node.lower, node.upper, node.step))
+    match node:
+        case ast.Constant(value=int() | None) | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return True
+        case ast.Constant(value=value):
+            return value is ...
+        case _:
+            return False
+
+
+def _index(node: ast.expr) -> Any:
+    if isinstance(node, ast.Slice):
+        return slice(*(None if p is None else ast.literal_eval(p) for p in (node.lower, node.upper, node.step)))
+    return ast.literal_eval(node)
+
+
+def _dtype(node: ast.expr) -> str | None:
+    match node:
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in DTYPES:
+            return name
+        case _:
+            return None
