@@ -31,7 +31,8 @@ def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
         names = ", ".join(kernel.sizes)
         quoted = ", ".join(f'"{s}"' for s in kernel.sizes)
         sizes = f"{names} = tw.sizes({quoted})\n\n\n"
-    return f"import tilewright as tw\nfrom tilewright import {imports}\n\n{sizes}{kernel_source(kernel, reference=reference)}"
+    head = f"import tilewright as tw\nfrom tilewright import {imports}\n\n{sizes}"
+    return head + kernel_source(kernel, reference=reference)
 
 
 def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
@@ -111,7 +112,7 @@ class _Printer:
                     lines += [f"{pad}else:", *self.block(stmt.orelse, depth + 1)]
                 return lines
             case ir.Roles(roles=roles):
-                lines = []
+                lines = list[str]()
                 for role in roles:
                     registers = f", registers={role.registers}" if role.registers is not None else ""
                     lines.append(f'{pad}with tw.role("{role.name}", warps={role.warps}{registers}):')
@@ -211,8 +212,8 @@ class _Printer:
         match value:
             case ir.TileRef(name=name):
                 return self.tile(name, least)
-            case float():
-                text = _number(value)
+            case float() | int():
+                text = _number(float(value))
                 return f"({text})" if value < 0 and least > _UNARY else text
             case _:
                 text = ex.show(value)
@@ -256,7 +257,7 @@ class _Printer:
                 return self.pending.pop(source.name, (source.name, _ATOM))
             case "full":
                 shape = f"({_tuple(map(str, type_.shape))})"
-                if args[0] == 0:
+                if args[0] in (ex.Int(0), 0.0):
                     return f"tw.zeros({type_.dtype}, {shape})", _ATOM
                 return f"tw.full({type_.dtype}, {shape}, {self.operand(args[0])})", _ATOM
             case "arange":

@@ -1,7 +1,7 @@
 """Source text and spans: bytes inside, lines and UTF-16 columns at the edge.
 
-tree-sitter speaks of byte offsets, editors of lines and UTF-16 columns. Everything inside Tilewright keeps byte offsets;
-`SourceText` is the only place that converts.
+tree-sitter speaks of byte offsets, editors of lines and UTF-16 columns. Everything inside Tilewright keeps byte
+offsets; `SourceText` is the only place that converts.
 """
 
 from __future__ import annotations

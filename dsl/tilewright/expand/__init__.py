@@ -1,5 +1,5 @@
-"""Expansion of policies into explicit instructions: `expand(kernel)` gives what interpreter, verifier and lowering take."""
+"""Expansion of policies into explicit instructions, which interpreter, verifier and lowering take."""
 
-from tilewright.expand.expand import ExpansionError, expand
+from tilewright.expand.expand import ExpansionError, expand, expand_policies
 
-__all__ = ["ExpansionError", "expand"]
+__all__ = ["ExpansionError", "expand", "expand_policies"]

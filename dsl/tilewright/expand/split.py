@@ -161,13 +161,13 @@ def _compute_loop(ring: _Ring) -> ir.Block:
         )
     else:
         if products:
-            body = _wait_after_last_product(body, span)
+            body = _wait_after_last_product(body)
         body.append(replace(release, note="the stage is free"))
     body.append(ir.Assign(ring.counter, ex.add(Var(ring.counter), Int(1)), span=span))
     return (ir.For(loop.var, loop.lo, loop.hi, loop.step, tuple(body), span=span), *after)
 
 
-def _wait_after_last_product(body: list[ir.Stmt], span: object) -> list[ir.Stmt]:
+def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
     """Each product complete before the next ordinary statement uses it or the stage is released."""
     out: list[ir.Stmt] = []
     for i, stmt in enumerate(body):
@@ -195,10 +195,7 @@ def _used_loads(stmt: ir.Stmt, loads: dict[str, StagedLoad]) -> list[str]:
 
 
 def _touches(stmt: ir.Stmt, name: str) -> bool:
-    for value in ir.operands(stmt):
-        if value == name or value == ir.TileRef(name):
-            return True
-    return False
+    return any(value == name or value == ir.TileRef(name) for value in ir.operands(stmt))
 
 
 def _only_control(block: ir.Block) -> ir.Block:

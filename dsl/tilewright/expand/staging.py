@@ -49,7 +49,7 @@ def stage_loads(
     if not staged:
         raise ExpansionError(
             "TW005",
-            f'this pipeline loads nothing that could run ahead: load with via="{via}" at the top of its body, or use range',
+            f'nothing in this pipeline can run ahead: load with via="{via}" at the top of its body, or use range',
             loop.span,
         )
     for load in (s for s in ir.walk(tuple(rest)) if isinstance(s, ir.Load) and s.via not in ("auto", "direct")):
@@ -74,7 +74,7 @@ def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load, scalars: dict[
         if bad:
             raise ExpansionError(
                 "TW005",
-                f"this load runs ahead of its iteration, but its place depends on '{bad[0]}', computed in the iteration",
+                f"this load runs ahead, but its place depends on '{bad[0]}', which its own iteration computes",
                 load.span,
             )
     if load.other not in (None, 0.0):

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
+from tilewright.frontend.assignments import assigned_names, count_assignments
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import child, need, parts, text
 from tilewright.frontend.values import Helper, RangeValue, RoleValue, Unusable, Value, describe
@@ -425,30 +426,3 @@ class Elaborator:
         finally:
             self.block = saved
             self.depth -= 1
-
-
-def assigned_names(node: Node) -> set[str]:
-    """Names that a statement assigns, at any depth; loop variables included."""
-    return set(count_assignments(node))
-
-
-def count_assignments(node: Node) -> Counter[str]:
-    """How often each name is assigned under `node`, not counting the bodies of roles; a loop body counts once more."""
-    counts: Counter[str] = Counter()
-
-    def go(n: Node) -> None:
-        if n.type == "with_statement" and n is not node:
-            return
-        if n.type in ("assignment", "augmented_assignment", "for_statement"):
-            left = child(n, "left")
-            if left is not None:
-                for target in [left] if left.type == "identifier" else parts(left):
-                    # `x += 1` needs a variable even where it stands alone.
-                    counts[text(target)] += 2 if n.type == "augmented_assignment" else 1
-        if n.type in ("module", "block", "for_statement", "if_statement", "elif_clause", "else_clause", "with_statement",
-                      "expression_statement", "assignment"):  # fmt: skip
-            for c in n.named_children:
-                go(c)
-
-    go(node)
-    return counts

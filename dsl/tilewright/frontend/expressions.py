@@ -12,7 +12,8 @@ from collections.abc import Callable
 from tree_sitter import Node
 
 from tilewright.dtypes import DType, i1
-from tilewright.frontend.elaborate import SCALARS, Elaborator, count_assignments
+from tilewright.frontend.assignments import count_assignments
+from tilewright.frontend.elaborate import SCALARS, Elaborator
 from tilewright.frontend.fault import Silenced
 from tilewright.frontend.tree import child, need, parts, text
 from tilewright.frontend.values import (
@@ -38,8 +39,8 @@ _TILE_OPERATORS: dict[str, ir.ComputeOp] = {
 }  # fmt: skip
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 _FLOATS: dict[str, Callable[[float, float], float]] = {
-    "+": op.add, "-": op.sub, "*": op.mul, "/": op.truediv, "**": op.pow, "<": op.lt, "<=": op.le, ">": op.gt,
-    ">=": op.ge, "==": op.eq, "!=": op.ne,
+    "+": op.add, "-": op.sub, "*": op.mul, "/": lambda a, b: a / b, "**": lambda a, b: float(a**b),
+    "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge, "==": op.eq, "!=": op.ne,
 }  # fmt: skip
 
 

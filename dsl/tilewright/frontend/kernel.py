@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from tilewright.frontend.elaborate import count_assignments
-
+from tilewright.frontend.assignments import count_assignments
 from tilewright.frontend.operations import Operations, known_target
 from tilewright.frontend.tree import child, need, parts, text
 from tilewright.frontend.values import AnnotationValue, Builtin, Choices, Tensor, Unusable, Value, describe

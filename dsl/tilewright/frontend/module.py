@@ -31,8 +31,8 @@ MAX_BYTES = 8 << 20
 class KernelUnit:
     """One kernel of a file, by itself: everything but `offset` and `line` depends only on its text and its scope.
 
-    `text` is the kernel with its decorators; all spans (in `kernel`, in `problems`) are relative to its first byte, which
-    is byte `offset` of the file. `key` identifies the content: units with equal keys have equal IR and verdicts.
+    `text` is the kernel with its decorators; all spans (in `kernel`, in `problems`) are relative to its first byte,
+    which is byte `offset` of the file. `key` identifies the content: units with equal keys have equal IR and verdicts.
     """
 
     name: str
@@ -242,7 +242,7 @@ class _Reader:
         self.kernel(node, name)
 
     def decorator_kind(self, node: Node) -> str:
-        """ "kernel" or "func" for a definition under our decorators, else empty."""
+        """What our decorator makes of a definition, "kernel" or "func"; empty for other definitions."""
         for decorator in (c for c in node.children if c.type == "decorator"):
             inner = parts(decorator)
             target = inner[0] if inner else None

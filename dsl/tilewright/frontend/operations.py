@@ -52,11 +52,8 @@ class Operations(AsynchronousOperations):
         try:
             bound = signature.bind(node, *args, **keywords)
         except TypeError as error:
-            shown = ", ".join(str(p) for n, p in signature.parameters.items() if n != "node").replace("Value", "")
             usage = [n for n in signature.parameters if n != "node"]
-            raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from (
-                None if shown else error
-            )
+            raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from None
         return method(*bound.args, **bound.kwargs)
 
     def module_attribute(self, node: Node, name: str) -> Value:
@@ -95,7 +92,7 @@ class Operations(AsynchronousOperations):
 
     def least_or_greatest(self, node: Node, name: str, args: tuple[Value, ...], axis: Value, keep: Value) -> Value:
         """Python's min/max of scalars, or the reduction of a tile."""
-        if args and isinstance(args[0], ir.TileRef):
+        if len(args) > 0 and isinstance(args[0], ir.TileRef):
             if len(args) == 2 and isinstance(args[1], Int) and axis is None:
                 axis = args[1]
             elif len(args) > 1:
@@ -237,8 +234,8 @@ class Operations(AsynchronousOperations):
         if len(starts) != rank or len(extents) != rank:
             raise self.fault(
                 "TW003",
-                f"'{tensor.param.name}' has {rank} dimension{'s' * (rank > 1)}; .tile takes as many starts and extents, "
-                f"not {len(starts)} and {len(extents)}",
+                f"'{tensor.param.name}' has {rank} dimension{'s' * (rank > 1)}; .tile takes as many starts and extents,"
+                f" not {len(starts)} and {len(extents)}",
                 node,
             )
         sizes = tuple(self.extent(node, e) for e in extents)

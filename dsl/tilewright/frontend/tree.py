@@ -80,7 +80,7 @@ def parts(node: Node) -> list[Node]:
 
 
 def syntax_problems(node: Node, base: int) -> list[Problem]:
-    """One problem for each broken place under `node`; spans relative to `base`. At most five, the rest follow from them."""
+    """One problem for each broken place under `node`; spans relative to `base`. At most five: the rest follow."""
     problems: list[Problem] = []
     for broken in _broken(node):
         if broken.is_missing:

@@ -55,6 +55,9 @@ class Method:
     name: str
 
 
+ROW_MAJOR = ir.RowMajor()
+
+
 @dataclass(frozen=True, slots=True)
 class RangeValue:
     """What stands after `in` of a `for`: `kind` names the loop, `args` what it needs."""
@@ -66,7 +69,7 @@ class RangeValue:
     stages: int = 0
     roles: str = "single"
     counts: tuple[ir.Expr, ...] = ()
-    order: ir.Order = ir.RowMajor()
+    order: ir.Order = ROW_MAJOR
     persistent: bool = False
 
 

@@ -1,12 +1,13 @@
 """Tile IR: structured statements over named values.
 
-One IR serves both levels of the language. *Policy* statements (`Tiles`, `Pipeline`, `Load`/`Store` with `via`, `Mma` with
-`instr="auto"`) say what moves; *explicit* statements (rings, barriers, roles, asynchronous copies, wgmma) say how.
+One IR serves both levels of the language. *Policy* statements (`Tiles`, `Pipeline`, `Load`/`Store` with `via`, `Mma`
+with `instr="auto"`) say what moves; *explicit* statements (rings, barriers, roles, asynchronous copies, wgmma) say how.
 `tilewright.expand.expand` turns the first into the second; interpreter, verifier and lowering take explicit IR only.
 
 Invariants
 - Names are unique in a kernel in this sense: a name has one type for the whole body (`Kernel.types`). Names may be
-  assigned again (accumulators, ring counters); roles share no register tiles or scalars, only shared memory and barriers.
+  assigned again (accumulators, ring counters); roles share no register tiles or scalars, only shared memory
+  and barriers.
 - Names that begin with `%` are temporaries of nested expressions: assigned once, used once, by a later statement.
 - Every statement has a span relative to the kernel's first byte. What an expansion adds carries the span of the policy
   statement it comes from.
@@ -19,66 +20,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
+from tilewright.ir.base import BarRef, Block, BufRef, Operand, Stmt, TileRef, View
+from tilewright.ir.explicit import (
+    AllocBarrier,
+    AllocShared,
+    BarrierArrive,
+    BarrierExpect,
+    BarrierWait,
+    CpAsync,
+    CpCommit,
+    CpWait,
+    FenceAsync,
+    SharedLoad,
+    SharedStore,
+    Sync,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
+    Wgmma,
+    WgmmaWait,
+)
 from tilewright.ir.expr import Expr
 from tilewright.ir.types import GlobalType, Type
 from tilewright.source import NO_SPAN, Span
-
-# ------------------------------------------------------------------------------------------------ operands
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A rectangular tile of a global tensor: elements `origin .. origin + shape` (in elements, one entry a dimension).
-
-    A view may reach over the edge of its tensor; what a load finds there and what a store does there is the
-    statement's business. `span` is the place of the `.tile(…)` call.
-    """
-
-    tensor: str
-    origin: tuple[Expr, ...]
-    shape: tuple[int, ...]
-    span: Span = field(default=NO_SPAN, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class BufRef:
-    """One stage of a shared buffer; `stage` is `Int(0)` for a buffer that is no ring."""
-
-    buffer: str
-    stage: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class BarRef:
-    """One slot of a barrier array; `slot` is `Int(0)` for a single barrier."""
-
-    barrier: str
-    slot: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class TileRef:
-    """A register tile by name."""
-
-    name: str
-
-
-Scalar = Expr
-# A tile computation takes tiles, uniform scalars and floating-point literals (Python float).
-Operand = TileRef | Expr | float
-
-# ------------------------------------------------------------------------------------------------ statements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stmt:
-    """Base of all statements. `span`: where it stands. `note`: why an expansion put it there, empty for written code."""
-
-    span: Span = field(default=NO_SPAN, compare=False)
-    note: str = field(default="", compare=False)
-
-
-Block = tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +148,7 @@ class If(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Grid order: groups of `rows` tile rows are walked column by column (better L2 reuse), the last group may be lower."""
+    """Grid order: groups of `rows` tile rows, each walked column by column for L2 reuse; the last may be lower."""
 
     rows: int
 
@@ -257,146 +221,6 @@ class Roles(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocShared(Stmt):
-    """Shared memory `dst`, of type `Kernel.types[dst]` (SharedType); contents undefined."""
-
-    dst: str
-
-
-@dataclass(frozen=True, slots=True)
-class AllocBarrier(Stmt):
-    """Barriers `dst`, of type `Kernel.types[dst]` (BarrierType), initialized, in phase 0, and visible to the
-    asynchronous proxy when the roles start (the lowering emits the fence)."""
-
-    dst: str
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierWait(Stmt):
-    """Block until the phase of parity `parity` (0 or 1) of the slot has ended. All threads of the role wait."""
-
-    bar: BarRef
-    parity: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierArrive(Stmt):
-    """One elected thread of the role arrives, after a role-wide sync that the back end adds (`Sync(auto=True)`)."""
-
-    bar: BarRef
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierExpect(Stmt):
-    """One elected thread arrives and announces `bytes` that asynchronous copies will deliver in this phase."""
-
-    bar: BarRef
-    bytes: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class TmaLoad(Stmt):
-    """Bulk copy of `view` into a shared stage by the asynchronous proxy; zeros past the edge of the tensor.
-
-    Always delivers the bytes of the whole box to `bar`, edge or not. Issued by one elected thread.
-    """
-
-    view: View
-    dst: BufRef
-    bar: BarRef
-
-
-@dataclass(frozen=True, slots=True)
-class TmaStore(Stmt):
-    """Bulk copy of a shared stage to `view`, committed as one group of the issuing thread; clipped at the edge."""
-
-    view: View
-    src: BufRef
-
-
-@dataclass(frozen=True, slots=True)
-class TmaStoreWait(Stmt):
-    """Block until at most `pending` bulk-store groups of this role still read shared memory."""
-
-    pending: int
-
-
-@dataclass(frozen=True, slots=True)
-class CpAsync(Stmt):
-    """Asynchronous copy (generic proxy) of `view` into a shared stage, each thread its part; zeros past the edge."""
-
-    view: View
-    dst: BufRef
-
-
-@dataclass(frozen=True, slots=True)
-class CpCommit(Stmt):
-    """Close the group of the cp.async copies issued since the last commit (a group may be empty)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CpWait(Stmt):
-    """Block until at most `pending` cp.async groups of the *own* thread are in flight; a `Sync` shows them to others."""
-
-    pending: int
-
-
-@dataclass(frozen=True, slots=True)
-class SharedLoad(Stmt):
-    """`dst = src`: a shared stage into registers (generic proxy)."""
-
-    dst: str
-    src: BufRef
-
-
-@dataclass(frozen=True, slots=True)
-class SharedStore(Stmt):
-    """`dst = src`: a register tile into a shared stage (generic proxy)."""
-
-    dst: BufRef
-    src: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wgmma(Stmt):
-    """Issue `dst = a @ b + acc` asynchronously, as one group; operands are read from shared memory by the async proxy.
-
-    `dst` is usable after a `WgmmaWait` that covers the group. sm_90a; M a multiple of 64 a warpgroup, N of 8, at most 256.
-    """
-
-    dst: str
-    a: BufRef
-    b: BufRef
-    acc: str
-
-
-@dataclass(frozen=True, slots=True)
-class WgmmaWait(Stmt):
-    """Block until at most `pending` wgmma groups of the warpgroup are in flight."""
-
-    pending: int
-
-
-@dataclass(frozen=True, slots=True)
-class FenceAsync(Stmt):
-    """Make this thread's generic-proxy writes to shared memory visible to the asynchronous proxy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sync(Stmt):
-    """Barrier over all threads of the role (of the program, outside of roles).
-
-    `auto`: added by the back end by itself; it is explicit here so that the verifier sees what runs. The printer leaves
-    it out and the front end puts it back (`tilewright.ir.backend_sync`).
-    """
-
-    auto: bool = False
-
-
-# ------------------------------------------------------------------------------------------------ kernel
-
-
-@dataclass(frozen=True, slots=True)
 class Param:
     """A tensor argument."""
 
@@ -407,7 +231,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class ConstParam:
-    """A compile-time argument: its value in this instance, its default, and the tuning choices (the default alone if none)."""
+    """A compile-time argument: its value in this instance, its default, the choices for tuning (or it alone)."""
 
     name: str
     value: int
@@ -522,3 +346,61 @@ def operands(stmt: Stmt) -> Iterator[object]:
             yield from value  # pyright: ignore[reportUnknownVariableType]
         else:
             yield value
+
+
+__all__ = [
+    "AllocBarrier",
+    "AllocShared",
+    "Assign",
+    "Assumption",
+    "BarRef",
+    "BarrierArrive",
+    "BarrierExpect",
+    "BarrierWait",
+    "Block",
+    "BufRef",
+    "Compute",
+    "ComputeOp",
+    "ConstParam",
+    "CpAsync",
+    "CpCommit",
+    "CpWait",
+    "ELEMENTWISE",
+    "Expr",
+    "FenceAsync",
+    "For",
+    "Grouped",
+    "If",
+    "Kernel",
+    "Load",
+    "Mma",
+    "Operand",
+    "Order",
+    "POLICY_NODES",
+    "Param",
+    "Pipeline",
+    "Programs",
+    "REDUCTIONS",
+    "Role",
+    "Roles",
+    "RowMajor",
+    "SharedLoad",
+    "SharedStore",
+    "Stmt",
+    "Store",
+    "Sync",
+    "TileRef",
+    "Tiles",
+    "TmaLoad",
+    "TmaStore",
+    "TmaStoreWait",
+    "Via",
+    "View",
+    "Wgmma",
+    "WgmmaWait",
+    "children",
+    "is_explicit",
+    "operands",
+    "rewrite",
+    "walk",
+]

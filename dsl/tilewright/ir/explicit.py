@@ -1,0 +1,149 @@
+"""Explicit statements: shared memory, barriers, asynchronous copies, matrix instructions, fences.
+
+The hardware rules are those of the PTX ISA, sections "Asynchronous copy", "mbarrier" and "wgmma".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.base import BarRef, BufRef, Stmt, View
+from tilewright.ir.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AllocShared(Stmt):
+    """Shared memory `dst`, of type `Kernel.types[dst]` (SharedType); contents undefined."""
+
+    dst: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocBarrier(Stmt):
+    """Barriers `dst`, of type `Kernel.types[dst]` (BarrierType), initialized, in phase 0, and visible to the
+    asynchronous proxy when the roles start (the lowering emits the fence).
+    """
+
+    dst: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierWait(Stmt):
+    """Block until the phase of parity `parity` (0 or 1) of the slot has ended. All threads of the role wait."""
+
+    bar: BarRef
+    parity: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierArrive(Stmt):
+    """One elected thread of the role arrives, after a role-wide sync that the back end adds (`Sync(auto=True)`)."""
+
+    bar: BarRef
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierExpect(Stmt):
+    """One elected thread arrives and announces `bytes` that asynchronous copies will deliver in this phase."""
+
+    bar: BarRef
+    bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoad(Stmt):
+    """Bulk copy of `view` into a shared stage by the asynchronous proxy; zeros past the edge of the tensor.
+
+    Always delivers the bytes of the whole box to `bar`, edge or not. Issued by one elected thread.
+    """
+
+    view: View
+    dst: BufRef
+    bar: BarRef
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStore(Stmt):
+    """Bulk copy of a shared stage to `view`, committed as one group of the issuing thread; clipped at the edge."""
+
+    view: View
+    src: BufRef
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStoreWait(Stmt):
+    """Block until at most `pending` bulk-store groups of this role still read shared memory."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync(Stmt):
+    """Asynchronous copy (generic proxy) of `view` into a shared stage, each thread its part; zeros past the edge."""
+
+    view: View
+    dst: BufRef
+
+
+@dataclass(frozen=True, slots=True)
+class CpCommit(Stmt):
+    """Close the group of the cp.async copies issued since the last commit (a group may be empty)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpWait(Stmt):
+    """Block until at most `pending` cp.async groups of the *own* thread are in flight. `Sync` shows them to others."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoad(Stmt):
+    """`dst = src`: a shared stage into registers (generic proxy)."""
+
+    dst: str
+    src: BufRef
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStore(Stmt):
+    """`dst = src`: a register tile into a shared stage (generic proxy)."""
+
+    dst: BufRef
+    src: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma(Stmt):
+    """Issue `dst = a @ b + acc` asynchronously, as one group; operands are read from shared memory by the async proxy.
+
+    `dst` is usable after a `WgmmaWait` that covers the group. sm_90a; M a multiple of 64 a warpgroup, N of 8 up to 256.
+    """
+
+    dst: str
+    a: BufRef
+    b: BufRef
+    acc: str
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaWait(Stmt):
+    """Block until at most `pending` wgmma groups of the warpgroup are in flight."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceAsync(Stmt):
+    """Make this thread's generic-proxy writes to shared memory visible to the asynchronous proxy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(Stmt):
+    """Barrier over all threads of the role (of the program, outside of roles).
+
+    `auto`: added by the back end by itself; it is explicit here so that the verifier sees what runs. The printer leaves
+    it out and the front end puts it back (`tilewright.ir.backend_sync`).
+    """
+
+    auto: bool = False
