@@ -40,6 +40,4 @@ def linear_maps(draw: st.DrawFn, in_bits: int | None = None, out_bits: int | Non
     sizes = (1 << split_out, 1 << width - split_out)
     vectors = [[draw(st.integers(0, size - 1)) for size in sizes] for _ in range(bits)]
     origin = draw(st.integers(0, (1 << width) - 1))
-    return from_bases(
-        {"x": vectors[:split_in], "y": vectors[split_in:]}, [("p", sizes[0]), ("q", sizes[1])], origin
-    )
+    return from_bases({"x": vectors[:split_in], "y": vectors[split_in:]}, [("p", sizes[0]), ("q", sizes[1])], origin)

@@ -87,7 +87,9 @@ def test_most_random_compositions_on_a_power_of_two_grid_are_decided_both_ways()
     rng = random.Random(7)
     right = wrong = 0
     for _ in range(400):
-        outer = make_layout((rng.choice((2, 4, 8)), rng.choice((2, 4, 8))), (rng.choice((1, 2, 8)), rng.choice((1, 16, 100))))
+        outer = make_layout(
+            (rng.choice((2, 4, 8)), rng.choice((2, 4, 8))), (rng.choice((1, 2, 8)), rng.choice((1, 16, 100)))
+        )
         inner = make_layout((rng.choice((2, 4)), rng.choice((2, 4))), (rng.choice((1, 2, 4)), rng.choice((1, 2, 4, 8))))
         try:
             result = compose(outer, inner)

@@ -14,7 +14,6 @@ from tilewright.layout import (
     inverse,
     is_injective,
     left_inverse,
-    make_layout,
     owner,
     owners,
     parse_layout,
