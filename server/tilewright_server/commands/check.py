@@ -1,0 +1,131 @@
+"""`tilewright check`: verify the kernels of files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.frontend import KernelUnit, Module
+from tilewright_analysis.report import KernelReport
+from tilewright_server import engine, sources
+from tilewright_server.errors import UsageError
+from tilewright_server.output.results import FileResult, exit_status
+
+SUMMARY = "verify the kernels of files and folders; show a counterexample for each that is wrong"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare files, format and what to check against."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder to search for kernels")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "sarif", "github"),
+        default="text",
+        help="text for people (default), or JSON, SARIF 2.1.0, or annotations of GitHub Actions",
+    )
+    parser.add_argument("--strict", action="store_true", help="fail also when an obligation could not be decided")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list every obligation")
+    add_instance_arguments(parser)
+
+
+def add_instance_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare --target and --const, which pick one instance of a kernel."""
+    parser.add_argument("--target", default="", metavar="T", help="a GPU such as sm_90a (default: as the kernel says)")
+    parser.add_argument(
+        "--const",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="the value of a compile-time argument, such as BM=64",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, print, and return the exit status."""
+    constants = parse_constants(arguments.const)
+    results = check_paths(arguments.paths, arguments.target, constants)
+    if arguments.format == "text":
+        from rich.console import Console
+
+        from tilewright_server.output.text_format import print_results
+
+        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        print_results(results, console, verbose=arguments.verbose)
+    else:
+        rendered = _render(results, arguments.format)
+        if rendered:
+            print(rendered)
+    return exit_status(results, strict=arguments.strict)
+
+
+def parse_constants(words: Sequence[str]) -> dict[str, int]:
+    """`["BM=64"]` as a mapping. Raises UsageError."""
+    constants: dict[str, int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            constants[name.strip()] = int(value, 0)
+        except ValueError:
+            raise UsageError(f"--const {word}: write NAME=VALUE with a whole number, such as BM=64") from None
+    return constants
+
+
+def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int]) -> list[FileResult]:
+    """One result a file. Files of a folder that mention no kernel are left out. Raises UsageError."""
+    modules: list[Module] = []
+    for path, named in sources.python_files(paths):
+        source = sources.read(path)
+        if named or sources.mentions_tilewright(source.data):
+            module = engine.parse(source)
+            if named or module.units or module.problems:
+                modules.append(module)
+    _require_known(constants, modules)
+    return [check_module(module, target, constants) for module in modules]
+
+
+def check_module(module: Module, target: str = "", constants: Mapping[str, int] | None = None) -> FileResult:
+    """Check every kernel of a module; a crash of the verifier on one leaves the others checked."""
+    reports: list[KernelReport] = []
+    crashes: list[str] = []
+    for unit in module.units:
+        try:
+            reports.append(_check_unit(engine.configured(unit, target, constants)))
+        except UsageError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            crashes.append(f"the verifier failed on kernel {unit.name}: {type(error).__name__}: {error}")
+    return FileResult(module.source, engine.file_problems(module), tuple(reports), tuple(crashes))
+
+
+def _check_unit(unit: KernelUnit) -> KernelReport:
+    start = time.perf_counter()
+    report = engine.check(unit).shift(unit.offset)
+    return replace(report, milliseconds=1000 * (time.perf_counter() - start))
+
+
+def _require_known(constants: Mapping[str, int], modules: Sequence[Module]) -> None:
+    kernels = [unit.kernel for module in modules for unit in module.units if unit.kernel is not None]
+    known = {const.name for kernel in kernels for const in kernel.consts}
+    for name in constants.keys() - known:
+        there = f"there are {', '.join(sorted(known))}" if known else "these kernels have none"
+        raise UsageError(f"--const {name}: no kernel has this compile-time argument; {there}")
+
+
+def _render(results: Sequence[FileResult], form: str) -> str:
+    if form == "json":
+        from tilewright_server.output import json_format
+
+        return json_format.render(results)
+    if form == "github":
+        from tilewright_server.output import github_format
+
+        return github_format.render(results)
+    from tilewright_server import installed_version
+    from tilewright_server.output import sarif_format
+
+    return sarif_format.render(results, installed_version())

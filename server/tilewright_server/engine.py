@@ -1,0 +1,96 @@
+"""What command line and language server both call: from text to module and verdicts.
+
+The stages on the way to machine code are in `stages`.
+
+The heavy packages are imported when first needed: the server must rest in little memory, so only its worker process
+may load the verifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.frontend import KernelUnit, Module, parse_module
+from tilewright.ir.nodes import Kernel
+from tilewright.source import SourceText
+from tilewright_analysis.report import Finding, KernelReport, Obligation
+from tilewright_server.errors import UsageError
+from tilewright_server.sources import mentions_tilewright
+
+OnObligation = Callable[[Obligation], None]
+Cancelled = Callable[[], bool]
+
+
+def parse(source: SourceText, previous: Module | None = None) -> Module:
+    """The module of a text; never fails. `previous` makes it incremental. Text without kernels costs nothing."""
+    if not mentions_tilewright(source.data):
+        return Module(source, (), ())
+    return parse_module(source, previous)
+
+
+def configured(unit: KernelUnit, target: str = "", constants: Mapping[str, int] | None = None) -> KernelUnit:
+    """The unit for another target (empty: its own) and with those of `constants` that it has."""
+    own = {c.name for c in unit.kernel.consts} if unit.kernel is not None else set[str]()
+    chosen = {name: value for name, value in (constants or {}).items() if name in own}
+    if not target and not chosen:
+        return unit
+    return unit.with_consts(target or None, **chosen)
+
+
+def load_verifier() -> None:
+    """Import the verifier and its solver."""
+    import tilewright_analysis
+
+    _ = tilewright_analysis.check_unit  # a package that loads lazily does it now
+
+
+def check(
+    unit: KernelUnit, *, on_obligation: OnObligation | None = None, cancelled: Cancelled | None = None
+) -> KernelReport:
+    """The verdict on one kernel; spans are relative to it. `on_obligation` hears of each obligation once decided."""
+    from tilewright_analysis import check_unit
+
+    return check_unit(unit, on_obligation=on_obligation, cancelled=cancelled)
+
+
+def file_problems(module: Module) -> tuple[Finding, ...]:
+    """The problems of a module that belong to no kernel."""
+    return tuple(Finding.of(problem, "") for problem in module.problems)
+
+
+def find_unit(module: Module, name: str) -> KernelUnit:
+    """The kernel of that name, or the only one if `name` is empty. Raises UsageError, naming the kernels there are."""
+    names = [unit.name for unit in module.units]
+    path = module.source.path
+    if not names:
+        raise UsageError(f"{path} has no kernels: a kernel is a function under @tw.kernel(…)")
+    if not name and len(names) > 1:
+        raise UsageError(f"{path} has several kernels; name one: {', '.join(f'{path}::{n}' for n in names)}")
+    for unit in module.units:
+        if not name or unit.name == name:
+            return unit
+    raise UsageError(f"{path} has no kernel {name}; it has {', '.join(names)}")
+
+
+def healthy_kernel(unit: KernelUnit) -> Kernel:
+    """The IR of a unit. Raises UsageError with its first problem when the front end rejected it."""
+    errors = [problem for problem in unit.problems if problem.severity == "error"]
+    if errors or unit.kernel is None:
+        reason = f"{errors[0].message} [{errors[0].code}]" if errors else "it could not be understood"
+        raise UsageError(f"{unit.name} is invalid: {reason}")
+    return unit.kernel
+
+
+def performance(unit: KernelUnit) -> str:
+    """What the static model says about the speed of a kernel, as Markdown; empty for one that cannot be lowered."""
+    return ""
+
+
+def explanation_page(code: str) -> str:
+    """The URI of the page that explains a diagnostic, or empty when there is none on this machine."""
+    return ""
+
+
+def explanation(code: str) -> str:
+    """The page that explains a diagnostic, as Markdown. Raises UsageError for a code that does not exist."""
+    raise UsageError(code)

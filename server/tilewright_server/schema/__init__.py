@@ -1,0 +1,1 @@
+"""The JSON schema of `tilewright check --format json`, as package data."""
