@@ -1,0 +1,58 @@
+"""Explicit kernels that exercise what the lowering does with tiles: functions, ranks, reductions, conversions."""
+
+from __future__ import annotations
+
+from analysis.kernels import kernel, programs, tensor, view
+from tilewright.dtypes import f32
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType, Type
+
+ref = ir.TileRef
+
+
+def math_functions(block: int = 512) -> ir.Kernel:
+    """OUT = tanh + sigmoid + erf + sin·cos + floor + sqrt|x| + log2(|x| + 1) + max(x, -x / 2)."""
+    names: list[str] = []
+
+    def c(dst: str, op: ir.ComputeOp, *args: ir.Operand | str) -> ir.Compute:
+        names.append(dst)
+        return ir.Compute(dst, op, tuple(ref(a) if isinstance(a, str) else a for a in args))
+
+    body = (
+        programs("i", f"cdiv(N, {block})", False,
+            ir.Load("x", view("X", (f"i * {block}",), (block,)), 0.0, "direct"),
+            c("t", "tanh", "x"), c("s", "sigmoid", "x"), c("e", "erf", "x"), c("si", "sin", "x"), c("co", "cos", "x"),
+            c("fl", "floor", "x"), c("ab", "abs", "x"), c("sq", "sqrt", "ab"), c("ab1", "add", "ab", 1.0),
+            c("lg", "log2", "ab1"), c("neg", "neg", "x"), c("h", "mul", "neg", 0.5), c("mx", "maximum", "x", "h"),
+            c("sc", "mul", "si", "co"), c("a1", "add", "t", "s"), c("a2", "add", "a1", "e"), c("a3", "add", "a2", "sc"),
+            c("a4", "add", "a3", "fl"), c("a5", "add", "a4", "sq"), c("a6", "add", "a5", "lg"), c("y", "add", "a6", "mx"),
+            ir.Store(view("OUT", (f"i * {block}",), (block,)), "y", "direct"),
+        ),
+    )  # fmt: skip
+    types: dict[str, Type] = {n: TileType(f32, (block,)) for n in ("x", *names)}
+    return kernel("math_functions", "sm_80", 4, (tensor("X", f32, "N"), tensor("OUT", f32, "N")), body, types)
+
+
+def column_sums(rows: int = 8, columns: int = 128) -> ir.Kernel:
+    """OUT[m] = sum over n of X[m, n] + BIAS[n]: a loop over column blocks, a bias of lower rank, a slice as accumulator."""
+    at = ("i * " + str(rows),)
+    body = (
+        programs("i", f"cdiv(M, {rows})", False,
+            ir.Compute("acc", "full", (0.0,)),
+            ir.For("n", ex.Int(0), ex.Size("N"), columns, (
+                ir.Load("x", view("X", (*at, "n"), (rows, columns)), 0.0, "direct"),
+                ir.Load("bias", view("BIAS", ("n",), (columns,)), 0.0, "direct"),
+                ir.Compute("y", "add", (ref("x"), ref("bias"))),
+                ir.Compute("part", "sum", (ref("y"),), axis=1),
+                ir.Compute("acc", "add", (ref("acc"), ref("part"))),
+            )),
+            ir.Store(view("OUT", at, (rows,)), "acc", "direct"),
+        ),
+    )  # fmt: skip
+    types: dict[str, Type] = {
+        "x": TileType(f32, (rows, columns)), "y": TileType(f32, (rows, columns)), "bias": TileType(f32, (columns,)),
+        "part": TileType(f32, (rows,)), "acc": TileType(f32, (rows,)),
+    }  # fmt: skip
+    params = (tensor("X", f32, "M", "N"), tensor("BIAS", f32, "N"), tensor("OUT", f32, "M"))
+    return kernel("column_sums", "sm_80", 4, params, body, types)

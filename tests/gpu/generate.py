@@ -1,0 +1,56 @@
+"""Writes generated modules and the list of their shapes for `run_h200.py`: `python tests/gpu/generate.py FOLDER`.
+
+The kernels are the hand-built ones of the tests, so that the lowering is measured apart from front end and expansion.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from analysis import kernels as build
+from dsl.lower.kernels import column_sums, math_functions
+from tilewright.infer import infer_layouts
+from tilewright.ir import nodes as ir
+from tilewright.lower import lower
+
+GEMM_CHECKS = [
+    [4096, 4096, 4096], [8192, 8192, 8192], [513, 1000, 264], [128, 256, 64], [256, 512, 8], [1, 8, 8], [2000, 8, 4096],
+    [1, 4096, 1000],
+]  # fmt: skip
+GEMM_TIMINGS = [[4096, 4096, 4096], [8192, 8192, 8192], [2048, 8192, 8192], [8192, 8192, 16384], [1024, 1024, 8192]]
+
+
+def assume(kernel: ir.Kernel, *conditions: str) -> ir.Kernel:
+    return replace(kernel, assumptions=(*kernel.assumptions, *(ir.Assumption(build.x(c)) for c in conditions)))
+
+
+JOBS = (
+    ("split_gemm", "gemm", build.split_gemm(), GEMM_CHECKS, GEMM_TIMINGS),
+    ("split_gemm_128", "gemm", build.split_gemm(4, 128, 128, 64, warps=4), GEMM_CHECKS[2:], [[1024, 1024, 8192]]),
+    ("cp_async_gemm", "gemm", assume(build.cp_async_gemm(), "K % 8 == 0", "N % 8 == 0"), GEMM_CHECKS, [[4096, 4096, 4096]]),
+    ("softmax", "softmax", build.softmax(), [[4096, 1000], [333, 1024], [1, 1], [77, 513]], [[65536, 1000], [65536, 1024]]),
+    ("softmax_4k", "softmax", build.softmax(1, 4096, 8), [[333, 4096], [64, 3001]], [[32768, 4096], [32768, 4001]]),
+    ("fma", "fma", build.fma(), [[2**26 + 3], [1], [1023], [4096]], [[2**26], [2**26 + 3]]),
+    ("math", "math", math_functions(), [[100001], [4096]], []),
+    ("rows", "rows", column_sums(), [[333, 1000], [1, 1], [4096, 64]], []),
+)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs: list[dict[str, object]] = []
+    for name, kind, kernel, checks, timings in JOBS:
+        lowered = lower(infer_layouts(kernel))
+        (folder / f"{name}.py").write_text(lowered.source)
+        jobs.append({"name": name, "kind": kind, "checks": checks, "timings": timings})
+    (folder / "jobs.json").write_text(json.dumps(jobs, indent=1))
+
+
+if __name__ == "__main__":
+    main()
