@@ -113,7 +113,8 @@ class Interpreter:
             return Difference(math.inf, message=f"the reference has shape {want.shape}, the output {got.shape}")
         g, w = got.astype(np.float64), want.astype(np.float64)
         finite: Any = np.isfinite(w)
-        scale = float(np.sqrt(np.mean(w[finite] ** 2))) if finite.any() else 0.0
+        squares: Any = w[finite] ** 2
+        scale = math.sqrt(float(squares.mean())) if squares.size else 0.0
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(g - w)
         same = (g == w) | (np.isnan(g) & np.isnan(w))

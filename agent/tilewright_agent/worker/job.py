@@ -115,6 +115,6 @@ def _found(package: str) -> bool:
 
 def _end_with_the_worker() -> None:
     """The input ends when the worker dies; a job that nobody waits for must not hold the device."""
-    while sys.stdin.buffer.read(1 << 16):
+    while os.read(0, 1 << 16):  # below Python's buffers, where a waiting thread aborts the interpreter's shutdown
         pass
     os._exit(3)
