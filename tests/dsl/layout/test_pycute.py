@@ -31,7 +31,8 @@ def test_random_compositions_and_inverses() -> None:
         try:
             result = compose(outer, inner)
         except LayoutError:
-            assert wrong
+            # Wrong values, or a digit cut short, so that the result has fewer elements than the inner layout.
+            assert wrong or pycute.size(answer) != inner.size
             silent += 1
         else:
             assert [result.at(i) for i in range(inner.size)] == [outer.at(inner.at(i)) for i in range(inner.size)]

@@ -25,7 +25,7 @@ class Session:
         target = GPUTarget("cuda", 90, 32)
         self.context = ir.context()
         ir.load_dialects(self.context)
-        backend = make_backend(target)
+        backend: Any = make_backend(target)
         backend.load_dialects(self.context)
         self.builder = gluon_ir.GluonOpBuilder(self.context)
         options = backend.parse_options({"num_warps": warps, "num_ctas": 1})
