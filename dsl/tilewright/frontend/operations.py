@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 
 from tree_sitter import Node
 
@@ -40,19 +42,19 @@ class Operations(AsynchronousOperations):
         """Bind the arguments to the operation's signature and run it."""
         if isinstance(function, Method):
             name, args = function.name, [function.value, *args]
-            method = getattr(self, f"method_{name}")
+            method = getattr(Operations, f"method_{name}")
         elif isinstance(function, Builtin):
             name = function.name
-            method = getattr(self, f"op_{name}", None)
+            method = getattr(Operations, f"op_{name}", None)
         else:
             raise self.fault("TW003", f"{describe(function)} cannot be called", node)
         if method is None:
             raise self.fault("TW005", f"'{name}' is not an operation", node)
-        signature = inspect.signature(method)
+        signature = _signature(method)
         try:
-            bound = signature.bind(node, *args, **keywords)
+            bound = signature.bind(self, node, *args, **keywords)
         except TypeError as error:
-            usage = [n for n in signature.parameters if n != "node"]
+            usage = [n for n in signature.parameters if n not in ("self", "node")]
             raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from None
         return method(*bound.args, **bound.kwargs)
 
@@ -245,6 +247,11 @@ class Operations(AsynchronousOperations):
             sizes,
             self.span(node),
         )
+
+
+@cache
+def _signature(method: Callable[..., Value]) -> inspect.Signature:
+    return inspect.signature(method)
 
 
 PYTHON_FUNCTIONS = ("range", "min", "max", "len", "int", "float")

@@ -6,7 +6,7 @@ Parsing never fails: it returns a tree, and `syntax_problems` says what is wrong
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser, Point, Tree
@@ -25,19 +25,9 @@ def parse(data: bytes) -> Tree:
 def reparse(data: bytes, old: SourceText, tree: Tree) -> Tree:
     """The syntax tree of `data`, reusing what `tree` (of `old`) has outside the changed bytes."""
     before = old.data
-    start, limit = 0, min(len(before), len(data))
-    # Compare in blocks first: files are large and edits are small.
-    while start + 4096 <= limit and before[start : start + 4096] == data[start : start + 4096]:
-        start += 4096
-    while start < limit and before[start] == data[start]:
-        start += 1
-    tail = 0
-    while tail + 4096 <= limit - start and (
-        before[len(before) - tail - 4096 : len(before) - tail] == data[len(data) - tail - 4096 : len(data) - tail]
-    ):
-        tail += 4096
-    while tail < limit - start and before[len(before) - 1 - tail] == data[len(data) - 1 - tail]:
-        tail += 1
+    limit = min(len(before), len(data))
+    start = _agreement(limit, lambda n: before[:n] == data[:n])
+    tail = _agreement(limit - start, lambda n: before[len(before) - n :] == data[len(data) - n :])
     edited = copy.copy(tree)
     new = SourceText(data)
     edited.edit(
@@ -49,6 +39,18 @@ def reparse(data: bytes, old: SourceText, tree: Tree) -> Tree:
         new_end_point=_point(new, len(data) - tail),
     )
     return Parser(_LANGUAGE).parse(data, edited)
+
+
+def _agreement(limit: int, agrees: Callable[[int], bool]) -> int:
+    """The greatest n up to `limit` for which `agrees(n)` holds; it holds for all smaller n too."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if agrees(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _point(source: SourceText, offset: int) -> Point:
