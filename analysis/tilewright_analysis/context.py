@@ -1,4 +1,4 @@
-"""Facts about a kernel that all checks share: what surrounds each statement, and scalars as expressions over symbols."""
+"""Facts about a kernel that all checks share: the surroundings of each statement, scalars as expressions over symbols."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_NODES = 400
 class Site:
     """A statement with its surroundings.
 
-    `facts` hold whenever the statement runs: assumptions, conditions of the branches around it, and what is known of counters.
-    `binders` are the symbols in scope, outermost first; `conditions` the branch conditions alone. `env` gives each
-    scalar as an expression over sizes and binders.
+    `facts` hold whenever the statement runs: assumptions, conditions of the branches around it, and what is known of
+    counters. `binders` are the symbols in scope, outermost first; `conditions` the branch conditions alone. `env`
+    gives each scalar as an expression over sizes and binders.
     """
 
     stmt: ir.Stmt
@@ -63,7 +63,8 @@ class GridSite:
 class KernelContext:
     """One explicit kernel, its sites, and the decider that answers questions about it.
 
-    `source` is the text of the kernel if there is one, `written` the kernel before expansion: spans of fixes refer to both.
+    `source` is the text of the kernel if there is one, `written` the kernel before expansion: spans of fixes refer to
+    both.
     """
 
     def __init__(
@@ -166,9 +167,7 @@ class _Walker:
     def block(self, block: ir.Block, env: Env, scope: Scope) -> Scope:
         """Walk a block, updating `env`; returns the scope with the free symbols that the block added."""
         for stmt in block:
-            self.sites.append(
-                Site(stmt, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env))
-            )
+            self.sites.append(Site(stmt, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env)))
             scope = self._statement(stmt, env, scope)
         return scope
 
@@ -239,9 +238,7 @@ class _Walker:
                     pass
         return free, [ex.Bin("<=", initial, ex.Var(free.name))] if grows else []
 
-    def _branch(
-        self, cond: ex.Expr, then: ir.Block, orelse: ir.Block, env: Env, scope: Scope, span: Span
-    ) -> Scope:
+    def _branch(self, cond: ex.Expr, then: ir.Block, orelse: ir.Block, env: Env, scope: Scope, span: Span) -> Scope:
         ends: list[Env] = []
         for condition, block in ((cond, then), (ex.negate(cond), orelse)):
             mark = len(self._facts)

@@ -6,18 +6,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ..context import KernelContext
-from ..report import Obligation
+from ..report import Family, Obligation
 from .grid import roles_agree, tile_map
-from .memory import load_bounds, ring_index, store_bounds
+from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
+from .memory import load_bounds, offset_width, ring_index, store_bounds
+from .resources import role_warps, shared_memory, threads_registers
 
-Check = Callable[[KernelContext], Iterable[Obligation]]
 
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("memory.ring_index", ring_index.check),
-    ("memory.load_bounds", load_bounds.check),
-    ("memory.store_bounds", store_bounds.check),
-    ("grid.roles_agree", roles_agree.check),
-    ("grid.tile_map", tile_map.check),
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check; `codes` are the diagnostics it can give, the first stands for a failure of the check itself."""
+
+    name: str
+    family: Family
+    codes: tuple[str, ...]
+    run: Callable[[KernelContext], Iterable[Obligation]]
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("layout.power_of_two", "layout", ("TW506",), power_of_two.check),
+    Check("layout.swizzle", "layout", ("TW505",), swizzle.check),
+    Check("layout.tma_box", "layout", ("TW502",), tma_box.check),
+    Check("layout.matrix_shape", "layout", ("TW503",), matrix_shape.check),
+    Check("layout.copy_width", "layout", ("TW504",), copy_width.check),
+    Check("resources.role_warps", "resources", ("TW603",), role_warps.check),
+    Check("resources.threads_registers", "resources", ("TW602",), threads_registers.check),
+    Check("resources.shared_memory", "resources", ("TW601",), shared_memory.check),
+    Check("layout.global_alignment", "layout", ("TW501",), global_alignment.check),
+    Check("memory.ring_index", "memory", ("TW201", "TW202"), ring_index.check),
+    Check("memory.load_bounds", "memory", ("TW201",), load_bounds.check),
+    Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
+    Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
+    Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
+    Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )

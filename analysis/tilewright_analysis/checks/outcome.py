@@ -79,9 +79,7 @@ def refuted(
     return Obligation(code, family, what, span, "refuted", finding, how)
 
 
-def unknown(
-    context: KernelContext, code: str, family: Family, what: str, span: Span, missing: str
-) -> Obligation:
+def unknown(context: KernelContext, code: str, family: Family, what: str, span: Span, missing: str) -> Obligation:
     """An obligation that nobody decided; the finding says what is missing, and is no error."""
     text = f"Not proved: {what}. {_sentence(missing)}" if missing else f"Not proved: {what}."
     finding = Finding(code, text, span, context.kernel.name, "unknown", "information")

@@ -13,8 +13,9 @@ Env = Mapping[str, int]
 def compiled(exprs: Sequence[ex.Expr]) -> Callable[[Env], tuple[int, ...]]:
     """A function from the values of names to those of `exprs`.
 
-    It raises ZeroDivisionError where `tilewright.ir.expr.evaluate` raises EvaluationError for a zero divisor, and KeyError for a
-    name without a value. The source text is made from the expression tree alone: names become dictionary keys.
+    It raises ZeroDivisionError where `tilewright.ir.expr.evaluate` raises EvaluationError for a zero divisor, and
+    KeyError for a name without a value. The source text is made from the expression tree alone: names become
+    dictionary keys.
     """
     body = "".join(f"{_source(e)}," for e in exprs)
     # Text of our own making: numbers, operators and quoted names, see _source.

@@ -9,9 +9,13 @@ from tilewright.ir import expr as ex
 
 from ..report import Verdict
 from .probe import probe
-from .question import Question
+from .question import Binder, Question
 from .ranges import holds_cheaply, interval, interval_env
 from .solver import Solver, in_range
+
+# In units of the solver, half a microsecond each or less: enough for nearly everything that holds, and the most ever
+# spent.
+_SHORT, _LONG = 1_500_000, 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +29,31 @@ class Decision:
 
 
 class Decider:
-    """Decides the questions of one kernel. `timeout_ms` bounds each call to z3."""
+    """Decides the questions of one kernel. `effort` bounds each call to z3, in its own units."""
 
-    def __init__(self, timeout_ms: int = 1500, cancelled: Callable[[], bool] | None = None) -> None:
+    def __init__(self, effort: int = _LONG, cancelled: Callable[[], bool] | None = None) -> None:
         self._solver: Solver | None = None
-        self._timeout_ms = timeout_ms
+        self._effort = effort
         self._cancelled = cancelled or (lambda: False)
         self._known: dict[Question, Decision] = {}
 
-    def decide(self, question: Question, *, probing: bool = True) -> Decision:
+    def decide(self, question: Question) -> Decision:
         """Proved, refuted with a model that was evaluated, or unknown."""
-        known = self._known.get(question)
+        decision = self._cached(question.focused)
+        if decision.verdict == "refuted" and question.focused != question:
+            # What was left out may make the situation impossible.
+            decision = self._cached(question)
+        return decision
+
+    def proves(self, question: Question) -> bool:
+        """True if the claim is shown with little effort; False says nothing."""
+        plain, _ = _canonical(question.focused)
+        known = self._known.get(plain)
         if known is None:
-            known = self._known[question] = self._decide(question, probing)
-        return known
+            known = self._quick(plain)
+            if known is not None:
+                self._known[plain] = known
+        return known is not None and known.verdict == "proved"
 
     def complete(self, model: dict[str, int], sizes: Sequence[str], facts: Sequence[ex.Expr]) -> dict[str, int]:
         """`model` with small values for the sizes it lacks, such that all facts about sizes hold.
@@ -54,7 +69,7 @@ class Decider:
         question = Question(ex.Int(0), open_)
         found = probe(question) if open_ else {}
         if found is None:
-            found = self._z3().solve(question, self._timeout_ms).model or {}
+            found = self._z3().solve(question, self._effort).model or {}
         return {**{s: 1 for s in absent}, **found, **model}
 
     def _z3(self) -> Solver:
@@ -62,29 +77,46 @@ class Decider:
             self._solver = Solver()
         return self._solver
 
-    def _decide(self, question: Question, probing: bool) -> Decision:
+    def _cached(self, question: Question) -> Decision:
+        plain, names = _canonical(question)
+        known = self._known.get(plain)
+        if known is None:
+            known = self._known[plain] = self._decide(plain)
+        model = {names.get(n, n): v for n, v in known.model.items()}
+        return Decision(known.verdict, known.how, model, known.missing)
+
+    def _quick(self, question: Question) -> Decision | None:
+        """A cheap proof, or None."""
         how = holds_cheaply(question)
-        if how:
-            # Intervals of an expression with a zero divisor mean nothing.
-            if self._divisors_positive(question):
-                return Decision("proved", how)
-        if probing:
-            model = probe(question)
-            if model is not None:
-                return self._refuted(question, model, "small sizes")
-        if self._cancelled():
-            return Decision("unknown", missing="cancelled")
-        wider = _generalized(question)
-        if wider is not None:
-            reply = self._z3().solve(wider, self._timeout_ms, minimize=False)
+        if how and self._divisors_positive(question):
+            # (An interval of an expression with a zero divisor means nothing.)
+            return Decision("proved", how)
+        for attempt in _forms(question):
+            if self._cancelled():
+                return None
+            if self._z3().solve(attempt, min(_SHORT, self._effort), minimize=False).answer == "holds":
+                return Decision("proved", "z3")
+        return None
+
+    def _decide(self, question: Question) -> Decision:
+        # Most claims hold, and then a short proof is cheapest. Small examples are for the others.
+        quick = self._quick(question)
+        if quick is not None:
+            return quick
+        model = probe(question)
+        if model is not None:
+            return self._refuted(question, model, "small sizes")
+        reason = ""
+        for attempt in _forms(question):
+            if self._cancelled():
+                return Decision("unknown", missing="cancelled")
+            reply = self._z3().solve(attempt, self._effort)
+            reason = reply.reason
             if reply.answer == "holds":
                 return Decision("proved", "z3")
-        reply = self._z3().solve(question, self._timeout_ms)
-        if reply.answer == "holds":
-            return Decision("proved", "z3")
-        if reply.model is None:
-            return Decision("unknown", missing=reply.reason)
-        return self._refuted(question, reply.model, "z3")
+            if reply.model is not None and attempt is question:
+                return self._refuted(question, reply.model, "z3")
+        return Decision("unknown", missing=reason)
 
     def _divisors_positive(self, question: Question) -> bool:
         env = interval_env(question)
@@ -96,7 +128,9 @@ class Decider:
         return True
 
     def _refuted(self, question: Question, model: dict[str, int], how: str) -> Decision:
-        """A model counts only if the expressions themselves evaluate to a violation, and no untracked value is involved."""
+        """A model counts only if the expressions themselves evaluate to a violation, and no untracked value is
+        involved.
+        """
         free = [b for b in question.binders if b.kind == "free" and b.name in question.relevant]
         if free:
             labels = ", ".join(sorted({f"'{b.label}'" for b in free}))
@@ -128,6 +162,26 @@ def _within(question: Question, env: dict[str, int]) -> bool:
         if env[b.name] not in range(lo, hi, b.step):
             return False
     return True
+
+
+def _canonical(question: Question) -> tuple[Question, dict[str, str]]:
+    """The question with binders numbered, so that roles that compute alike ask the same; and the names back."""
+    env: dict[str, ex.Expr] = {b.name: ex.Var(f"${i}") for i, b in enumerate(question.binders)}
+    binders = tuple(
+        Binder(
+            f"${i}", b.label, b.kind, ex.substitute(b.lo, env), ex.substitute(b.hi, env), b.step
+        )
+        for i, b in enumerate(question.binders)
+    )  # fmt: skip
+    facts = tuple(ex.substitute(f, env) for f in question.facts)
+    names = {f"${i}": b.name for i, b in enumerate(question.binders)}
+    return Question(ex.substitute(question.claim, env), facts, binders), names
+
+
+def _forms(question: Question) -> tuple[Question, ...]:
+    """The question and, before it, a more general one that is easier to prove."""
+    wider = _generalized(question)
+    return (question,) if wider is None else (wider, question)
 
 
 def _generalized(question: Question) -> Question | None:

@@ -85,9 +85,7 @@ def _facts_by_depth(question: Question) -> list[Callable[[Model], tuple[int, ...
     return [compiled((b.lo, b.hi)) for b in question.binders]
 
 
-def _values(
-    binder: Binder, bounds: Callable[[Model], tuple[int, ...]], env: Model, relevant: bool
-) -> Sequence[int]:
+def _values(binder: Binder, bounds: Callable[[Model], tuple[int, ...]], env: Model, relevant: bool) -> Sequence[int]:
     if binder.kind == "free":
         return _FREE_VALUES if relevant else (0,)
     try:

@@ -81,9 +81,28 @@ class Question:
                 yield b.lo
                 yield b.hi
 
-    def asking(self, claim: ex.Expr, extra: Iterable[ex.Expr] = ()) -> Question:
-        """The same situation, another claim and further facts."""
-        return Question(claim, (*self.facts, *extra), self.binders)
+    @cached_property
+    def focused(self) -> Question:
+        """The question without facts and binders that share no symbol with the claim, directly or through others.
+
+        If the focused claim holds, so does this one. The reverse needs the rest to be satisfiable.
+        """
+        facts = tuple(f for f in self.facts if ex.names(f) & self.relevant)
+        binders = tuple(b for b in self.binders if b.name in self.relevant)
+        return self if len(facts) == len(self.facts) and len(binders) == len(self.binders) else Question(
+            self.claim, facts, binders
+        )  # fmt: skip
+
+
+def sign_claim(value: ex.Expr) -> ex.Expr:
+    """`0 <= value`, without positive constant factors."""
+    match value:
+        case ex.Bin("*", x, ex.Int(c)) | ex.Bin("*", ex.Int(c), x) if c > 0:
+            return sign_claim(x)
+        case ex.Int(v):
+            return ex.Int(int(v >= 0))
+        case _:
+            return ex.Bin("<=", ex.Int(0), value)
 
 
 def conjunction(parts: Iterable[ex.Expr]) -> ex.Expr:

@@ -49,17 +49,24 @@ def _refine(env: dict[str, Interval], fact: ex.Expr) -> None:
             pass
 
 
-def interval(e: ex.Expr, env: Mapping[str, Interval]) -> Interval:
-    """An interval that holds every value of `e`; conditions are 0 or 1."""
+def interval(e: ex.Expr, env: Mapping[str, Interval], *, positive_divisors: bool = False) -> Interval:
+    """An interval that holds every value of `e`; conditions are 0 or 1.
+
+    With `positive_divisors` every divisor is taken to be at least 1, because that is shown elsewhere.
+    """
     match e:
         case ex.Int(value):
             return value, value
         case ex.Size(name) | ex.Var(name):
             return env.get(name, ANY)
         case ex.Not(arg):
-            return _flip(truth(interval(arg, env)))
+            return _flip(truth(interval(arg, env, positive_divisors=positive_divisors)))
         case ex.Bin(op, lhs, rhs):
-            return _binary(op, interval(lhs, env), interval(rhs, env))
+            a = interval(lhs, env, positive_divisors=positive_divisors)
+            b = interval(rhs, env, positive_divisors=positive_divisors)
+            if positive_divisors and op in ("//", "%", "cdiv"):
+                b = (max(1, b[0] or 1), b[1])
+            return _binary(op, a, b)
 
 
 def truth(value: Interval) -> Interval:

@@ -1,7 +1,8 @@
 """TW304: the roles of a kernel walk different grids.
 
-Roles hand tiles to each other in the order of the grid, so each must run over the same number of programs, distributed in
-the same way. If one role sees another count, it waits for tiles that nobody sends, or leaves some behind.
+Roles hand tiles to each other in the order of the grid, so each must run over the same number of programs,
+distributed in the same way. If one role sees another count, it waits for tiles that nobody sends, or leaves some
+behind.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         what = f"roles {leader.name} and {role.name} walk the same grid"
         if len(ours) != len(theirs):
             text = (
-                f"Role {leader.name} has {len(ours)} tw.programs loop{'s' if len(ours) != 1 else ''}, role {role.name} has "
+                f"Role {leader.name} has {len(ours)} tw.programs loop{'s' if len(ours) != 1 else ''}, role "
+                f"{role.name} has "
                 f"{len(theirs)}. Give both the same grid."
             )
             yield refuted(context, CODE, "grid", what, role.span, text)
@@ -52,7 +54,8 @@ def _same(context: KernelContext, what: str, a: GridSite, b: GridSite) -> Obliga
 
     def message(m: Mapping[str, int]) -> str:
         return (
-            f"Role {b.role} runs over {ex.evaluate(b.count, m)} programs, role {a.role} over {ex.evaluate(a.count, m)}: "
+            f"Role {b.role} runs over {ex.evaluate(b.count, m)} programs, role {a.role} over "
+            f"{ex.evaluate(a.count, m)}: "
             "one of them waits for tiles that never come."
         )
 

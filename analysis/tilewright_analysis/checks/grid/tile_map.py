@@ -7,21 +7,21 @@ The grid sends programs (and the iterations around a store) to tiles of the outp
 - TW303: no tile is left out.
 
 Range and injectivity are proved separately, with all sizes symbolic; coverage then follows from counting: as many
-writes as tiles, each inside, no two alike. Where a store is conditional, coverage is shown by naming the program that writes a
-given tile.
+writes as tiles, each inside, no two alike. Where a store is conditional, coverage is shown by naming the program that
+writes a given tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import prod
 
 from tilewright.ir import expr as ex
 from tilewright.problem import Fix, Related
 
 from ...context import KernelContext
-from ...integers import Binder, Decision, Question
-from ...integers.question import conjunction
+from ...integers import Binder, Decision, Question, conjunction
 from ...report import Obligation, Verdict
 from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
 from .writes import Fault, Write, outputs, small_faults
@@ -33,23 +33,38 @@ _TWIN = "~"
 def check(context: KernelContext) -> Iterator[Obligation]:
     """Range of each store, injectivity of each pair of stores, coverage of each output."""
     for tensor, writes in outputs(context).items():
-        faults = small_faults(context, writes)
+        faults = _Faults(context, writes)
         verdicts: set[Verdict] = set()
         for write in writes:
-            done = _range(context, write, faults.get("outside"))
+            done = _range(context, write, faults)
             verdicts.add(done.verdict)
             yield done
         for i, write in enumerate(writes):
             for other in writes[i:]:
-                done = _injective(context, write, other, faults.get("twice"))
+                done = _injective(context, write, other, faults)
                 verdicts.add(done.verdict)
                 yield done
         if "refuted" not in verdicts:
             # Otherwise the tiles that are missing follow from the fault already reported.
-            yield _coverage(context, tensor, writes, verdicts == {"proved"}, faults.get("missing"))
+            yield _coverage(context, tensor, writes, verdicts == {"proved"}, faults)
 
 
-def _range(context: KernelContext, write: Write, fault: Fault | None) -> Obligation:
+class _Faults:
+    """Small grids are run when the first claim is not proved at once."""
+
+    def __init__(self, context: KernelContext, writes: Sequence[Write]) -> None:
+        self._context, self._writes = context, writes
+
+    def get(self, kind: str) -> Fault | None:
+        """The fault of that kind on the smallest grid that shows one."""
+        return self._found.get(kind)
+
+    @cached_property
+    def _found(self) -> dict[str, Fault]:
+        return small_faults(self._context, self._writes)
+
+
+def _range(context: KernelContext, write: Write, faults: _Faults) -> Obligation:
     tensor, shape = write.view.tensor, write.view.shape
     parts: list[ex.Expr] = []
     for origin, coordinate, extent, tiles, b in zip(
@@ -60,10 +75,11 @@ def _range(context: KernelContext, write: Write, fault: Fault | None) -> Obligat
             parts.append(ex.Bin("==", ex.Bin("%", origin, ex.Int(b)), ex.Int(0)))
         else:
             parts += [ex.Bin("<=", ex.Int(0), coordinate), ex.Bin("<", coordinate, tiles)]
-    if fault is not None and fault.write is write:
+    question = write.site.question(conjunction(parts))
+    if not context.decider.proves(question) and (fault := faults.get("outside")) and fault.write is write:
         decision = Decision("refuted", "small grids", fault.model)
     else:
-        decision = context.decider.decide(write.site.question(conjunction(parts)), probing=False)
+        decision = context.decider.decide(question)
 
     def message(m: Values) -> str:
         at = tuple(ex.evaluate(o, m) for o in write.origin)
@@ -71,7 +87,10 @@ def _range(context: KernelContext, write: Write, fault: Fault | None) -> Obligat
         text = f"The tile at {_index(tensor, at)}"
         if all(0 <= o < e for o, e in zip(at, extents, strict=True)):
             return f"{text} is not on the grid of {_by(shape)} tiles, so tiles overlap or leave gaps."
-        return f"{text} lies outside {tensor}, which has {_by(extents)} elements: this program writes no tile of the output."
+        return (
+            f"{text} lies outside {tensor}, which has {_by(extents)} elements: this program writes no tile of the "
+            f"output."
+        )
 
     what = f"every tile stored to {tensor} is one of its {_by(shape)} tiles"
     return settle(
@@ -80,7 +99,7 @@ def _range(context: KernelContext, write: Write, fault: Fault | None) -> Obligat
     )  # fmt: skip
 
 
-def _injective(context: KernelContext, write: Write, other: Write, fault: Fault | None) -> Obligation:
+def _injective(context: KernelContext, write: Write, other: Write, faults: _Faults) -> Obligation:
     same = write is other
     tensor = write.view.tensor
     what = f"no tile of {tensor} is stored twice" + ("" if same else " by two statements")
@@ -91,24 +110,26 @@ def _injective(context: KernelContext, write: Write, other: Write, fault: Fault 
     facts = (*first.facts, *(t for f in second.facts if (t := ex.substitute(f, env)) not in first.facts))
     apart: list[ex.Expr] = [_differs(write, other, dim, env) for dim in range(len(write.origin))]
     if same:
-        apart.append(
-            conjunction(ex.Bin("==", ex.Var(b.name), ex.Var(b.name + _TWIN)) for b in write.site.loops)
-        )
+        apart.append(conjunction(ex.Bin("==", ex.Var(b.name), ex.Var(b.name + _TWIN)) for b in write.site.loops))
     claim = apart[0] if apart else ex.Int(0)
     for part in apart[1:]:
         claim = ex.Bin("or", claim, part)
-    if fault is not None and fault.other is not None and fault.write in (write, other):
-        decision = Decision(
-            "refuted", "small grids", {**fault.model, **{n + _TWIN: v for n, v in fault.other.items()}}
-        )
+    question = Question(claim, facts, (*first.binders, *twins))
+    fault = None if context.decider.proves(question) else faults.get("twice")
+    if fault is not None and (fault.write, fault.second) == (write, other):
+        renamed = {n + _TWIN: v for n, v in fault.other.items()}
+        decision = Decision("refuted", "small grids", {**fault.model, **renamed})
     else:
-        decision = context.decider.decide(Question(claim, facts, (*first.binders, *twins)), probing=False)
+        decision = context.decider.decide(question)
 
     def message(m: Values) -> str:
         at = tuple(ex.evaluate(o, m) for o in write.origin)
         one = ", ".join(f"{b.label} = {m[b.name]}" for b in write.site.loops)
         two = ", ".join(f"{b.label} = {m[b.name + _TWIN]}" for b in other.site.loops)
-        return f"The tile at {_index(tensor, at)} is written twice: with {one or 'the first store'} and with {two or 'the second'}."
+        return (
+            f"The tile at {_index(tensor, at)} is written twice: with {one or 'the first store'} and with "
+            f"{two or 'the second'}."
+        )
 
     return settle(
         context, write.site, INJECTIVE, "grid", what, decision, message, span=write.span,
@@ -119,7 +140,9 @@ def _injective(context: KernelContext, write: Write, other: Write, fault: Fault 
 
 
 def _differs(write: Write, other: Write, dim: int, env: dict[str, ex.Expr]) -> ex.Expr:
-    """Tiles of the two writes do not meet in `dim`: unequal tile numbers, or disjoint intervals where those are unknown."""
+    """Tiles of the two writes do not meet in `dim`: unequal tile numbers, or disjoint intervals where those are
+    unknown.
+    """
     a, b = write.coordinates[dim], other.coordinates[dim]
     if a is not None and b is not None and write.view.shape[dim] == other.view.shape[dim]:
         return ex.Bin("!=", a, ex.substitute(b, env))
@@ -130,12 +153,10 @@ def _differs(write: Write, other: Write, dim: int, env: dict[str, ex.Expr]) -> e
 
 
 def _coverage(
-    context: KernelContext, tensor: str, writes: Sequence[Write], one_to_one: bool, fault: Fault | None
+    context: KernelContext, tensor: str, writes: Sequence[Write], one_to_one: bool, faults: _Faults
 ) -> Obligation:
     what = f"every tile of {tensor} is stored"
     first = writes[0]
-    if fault is not None:
-        return _missing(context, first, what, fault.model, fault.origin)
     shapes = {w.view.shape for w in writes}
     if len(shapes) == 1:
         counts = [_count(w) for w in writes]
@@ -144,16 +165,20 @@ def _coverage(
             for count in counts:
                 total = ex.add(total, count or ex.Int(0))
             needed = _product(first.tiles)
-            enough = context.decider.decide(Question(ex.Bin("<=", needed, total), context.assumptions))
-            if enough.verdict == "refuted":
+            question = Question(ex.Bin("<=", needed, total), context.assumptions)
+            if one_to_one and context.decider.proves(question):
+                return Obligation(COVERAGE, "grid", what, first.span, "proved", how="counting")
+            enough = context.decider.decide(question)
+            if enough.verdict == "refuted" and faults.get("missing") is None:
                 # Fewer writes than tiles: some tile goes without, whatever the map.
                 return _missing(context, first, what, enough.model, None)
-            if enough.verdict == "proved" and one_to_one:
-                return Obligation(COVERAGE, "grid", what, first.span, "proved", how="counting")
     if len(writes) == 1:
         for witness in _witnesses(first):
-            if context.decider.decide(witness, probing=False).verdict == "proved":
+            if context.decider.decide(witness).verdict == "proved":
                 return Obligation(COVERAGE, "grid", what, first.span, "proved", how="witness")
+    fault = faults.get("missing")
+    if fault is not None:
+        return _missing(context, first, what, fault.model, fault.origin)
     reason = "no program is known that writes a given tile" if one_to_one else "range or injectivity is open"
     return unknown(context, COVERAGE, "grid", what, first.span, reason)
 
@@ -172,7 +197,9 @@ def _count(write: Write) -> ex.Expr | None:
 
 
 def _witnesses(write: Write) -> Iterator[Question]:
-    """Questions that name, for a tile, the program and iterations that write it: row-major, then column-major numbering."""
+    """Questions that name, for a tile, the program and iterations that write it: row-major, then column-major
+    numbering.
+    """
     if any(c is None for c in write.coordinates) or not write.tracked:
         return
     programs = [b for b in write.site.loops if b.kind == "program"]
@@ -186,9 +213,7 @@ def _witnesses(write: Write) -> Iterator[Question]:
             left.append(dim)
     if len(programs) > 1 or len(chosen) + len(programs) != len(write.site.loops):
         return
-    tiles = tuple(
-        Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles)
-    )
+    tiles = tuple(Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles))
     for dims in (left, left[::-1]):
         number: ex.Expr = ex.Int(0)
         for dim in dims:
@@ -222,7 +247,8 @@ def _missing(
     which = f"the tile at {_index(tensor, origin)}" if origin else "at least one tile"
     example = counterexample(context, write.site, sizes, element=origin or ())
     text = (
-        f"No program stores {which}: {tensor} has {needed} tile{'s' if needed != 1 else ''} of {_by(write.view.shape)} elements. "
+        f"No program stores {which}: {tensor} has {needed} tile{'s' if needed != 1 else ''} of "
+        f"{_by(write.view.shape)} elements. "
         f"{situation(example)}"
     )
     return refuted(

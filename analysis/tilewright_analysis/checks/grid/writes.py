@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from time import perf_counter
@@ -63,7 +63,8 @@ class Fault:
     write: Write
     model: dict[str, int]
     origin: tuple[int, ...]
-    other: dict[str, int] | None = None
+    second: Write | None = None
+    other: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
@@ -78,7 +79,8 @@ def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
 
 
 def small_faults(context: KernelContext, writes: Sequence[Write]) -> dict[str, Fault]:
-    """Run the maps of one tensor over small grids: the first fault of each kind (`outside`, `twice`, `missing`), smallest grids first.
+    """Run the maps of one tensor over small grids: the first fault of each kind (`outside`, `twice`, `missing`),
+    smallest grids first.
 
     Stops after some tens of milliseconds; an empty result proves nothing.
     """
@@ -103,7 +105,7 @@ def _one_grid(
     sizes: dict[str, int],
     found: dict[str, Fault],
 ) -> None:
-    seen: dict[tuple[int, ...], dict[str, int]] = {}
+    seen: dict[tuple[int, ...], tuple[Write, dict[str, int]]] = {}
     extents = tuple(ex.evaluate(e, sizes) for e in writes[0].extents)
     shape, total = writes[0].view.shape, 0
     uniform = all(w.view.shape == shape for w in writes)
@@ -118,9 +120,10 @@ def _one_grid(
             if any(not 0 <= o < e for o, e in zip(origin, extents, strict=True)):
                 found.setdefault("outside", Fault("outside", write, dict(env), origin))
             elif origin in seen:
-                found.setdefault("twice", Fault("twice", write, seen[origin], origin, dict(env)))
+                first, model = seen[origin]
+                found.setdefault("twice", Fault("twice", first, model, origin, write, dict(env)))
             else:
-                seen[origin] = dict(env)
+                seen[origin] = (write, dict(env))
     if uniform and "missing" not in found:
         for origin in product(*(range(0, e, b) for e, b in zip(extents, shape, strict=True))):
             if origin not in seen:
@@ -184,7 +187,7 @@ def _quotient(origin: ex.Expr, extent: int, steps: Mapping[str, Binder]) -> ex.E
     match origin:
         case ex.Int(value) if value % extent == 0:
             return ex.Int(value // extent)
-        case (ex.Bin("*", x, ex.Int(c)) | ex.Bin("*", ex.Int(c), x)) if c % extent == 0:
+        case ex.Bin("*", x, ex.Int(c)) | ex.Bin("*", ex.Int(c), x) if c % extent == 0:
             return ex.mul(x, ex.Int(c // extent))
         case ex.Bin("+" | "-" as op, a, b):
             qa, qb = _quotient(a, extent, steps), _quotient(b, extent, steps)

@@ -1,8 +1,8 @@
 """TW201: a load reaches outside its tensor.
 
-A load without `other=` needs every element of its tile inside the tensor, for all sizes, programs and iterations: a tile at
-the edge of a size that is no multiple of the tile extent sticks out. `other=` gives the elements past the upper edge a
-value; no load, not even one with `other=`, may start before element 0.
+A load without `other=` needs every element of its tile inside the tensor, for all sizes, programs and iterations: a
+tile at the edge of a size that is no multiple of the tile extent sticks out. `other=` gives the elements past the
+upper edge a value; no load, not even one with `other=`, may start before element 0.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tilewright.problem import Edit, Fix
 from tilewright.source import NO_SPAN, Span
 
 from ...context import KernelContext, Site, view_span
+from ...integers import sign_claim
 from ...report import Obligation
 from ..outcome import assume_fix, fixes_of, settle
 
@@ -37,7 +38,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obligation:
     origin = site.value(view.origin[dim])
-    decision = context.decider.decide(site.question(ex.Bin("<=", ex.Int(0), origin)))
+    decision = context.decider.decide(site.question(sign_claim(origin)))
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(origin, m)

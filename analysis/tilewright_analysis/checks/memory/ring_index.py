@@ -45,7 +45,8 @@ def _inside(
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(value, m)
         return (
-            f"{name} has {count} {unit}{'s' if count != 1 else ''} (0 to {count - 1}), but {ex.show(index)} is {at} here. "
+            f"{name} has {count} {unit}{'s' if count != 1 else ''} (0 to {count - 1}), but {ex.show(index)} is {at} "
+            f"here. "
             f"Write {ex.show(index)} % {count} to go around the ring."
         )
 

@@ -1,7 +1,7 @@
 """TW202: a store starts before its tensor.
 
-A store drops the elements past the upper edge of its tensor by itself, but a tile that starts before element 0 would put its
-first elements in front of the tensor. A tile that lies past the edge altogether is the subject of TW301.
+A store drops the elements past the upper edge of its tensor by itself, but a tile that starts before element 0 would
+put its first elements in front of the tensor. A tile that lies past the edge altogether is the subject of TW301.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 
 from ...context import KernelContext, Site, view_span
+from ...integers import sign_claim
 from ...report import Obligation
 from ..outcome import settle
 
@@ -28,7 +29,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obligation:
     origin = site.value(view.origin[dim])
-    decision = context.decider.decide(site.question(ex.Bin("<=", ex.Int(0), origin)))
+    decision = context.decider.decide(site.question(sign_claim(origin)))
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(origin, m)

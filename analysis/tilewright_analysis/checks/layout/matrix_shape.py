@@ -1,0 +1,104 @@
+"""TW503: operands that a matrix instruction does not take.
+
+wgmma (sm_90a): each warpgroup of 4 warps computes 64 rows; N is a multiple of 8; K a multiple of 32 bytes (PTX ISA,
+wgmma.mma_async). mma_v2 (sm_80 and up): fragments of 16×8, K a multiple of 16 for 16-bit types and of 8 for f32 as
+tf32 (PTX ISA, mma.sync). Both take two f16, two bf16 or two f32 (tf32) operands and accumulate in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.dtypes import DType, bf16, f16, f32
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import SharedType, TileType
+from tilewright.layout import Swizzled, Wgmma
+from tilewright.targets import TARGETS, Feature
+
+from ...context import KernelContext, Site
+from ...report import Obligation
+from ..outcome import proved, refuted
+
+CODE = "TW503"
+_WARPGROUP = 4
+_WGMMA_ROWS = 64
+_OPERANDS = (f16, bf16, f32)
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """One obligation for each matrix instruction."""
+    for site in context.sites:
+        match site.stmt:
+            case ir.Wgmma(dst=dst, a=a, b=b):
+                name, problem = "wgmma", _wgmma(context, site, context.shared(a.buffer), context.shared(b.buffer), dst)
+            case ir.Mma(dst=dst, a=a, b=b):
+                name, problem = "mma_v2", _mma(context, context.tile(a), context.tile(b), dst)
+            case _:
+                continue
+        what = f"the operands have shapes and types that {name} takes"
+        if problem:
+            yield refuted(context, CODE, "layout", what, site.stmt.span, problem)
+        else:
+            yield proved(CODE, "layout", what, site.stmt.span, "instruction table")
+
+
+def _wgmma(context: KernelContext, site: Site, a: SharedType | None, b: SharedType | None, dst: str) -> str:
+    acc = context.tile(dst)
+    if a is None or b is None or acc is None:
+        return "wgmma reads both operands from shared memory and writes a register tile."
+    common = _target(context, "wgmma") or _common("wgmma", a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
+    if common:
+        return common
+    (m, k), n = a.shape, b.shape[1]
+    warps = context.role_warps[site.role]
+    if warps % _WARPGROUP:
+        return ""  # TW603 says it
+    # Without a layout, warpgroups stand below each other, as layout inference places them while rows last.
+    groups = acc.layout.warps_per_cta[0] // _WARPGROUP if isinstance(acc.layout, Wgmma) else 1
+    if m % (_WGMMA_ROWS * groups):
+        return (
+            f"wgmma computes {_WGMMA_ROWS} rows a warpgroup, so M must be a multiple of {_WGMMA_ROWS * groups} for "
+            f"{groups} "
+            f"warpgroup{'s' if groups > 1 else ''} down the rows; here M = {m}."
+        )
+    depth = 32 // a.dtype.bytes
+    if n % 8:
+        return f"wgmma computes 8 to 256 columns in steps of 8; here N = {n}."
+    if k % depth:
+        return f"wgmma multiplies {depth} elements of {a.dtype} along K at a time; here K = {k}."
+    if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):
+        return "wgmma on f32 (tf32) reads both operands with K contiguous; only 16-bit types allow N contiguous in B."
+    return ""
+
+
+def _mma(context: KernelContext, a: TileType | None, b: TileType | None, dst: str) -> str:
+    acc = context.tile(dst)
+    if a is None or b is None or acc is None:
+        return "mma_v2 reads both operands from register tiles and writes one."
+    common = _target(context, "mma_v2") or _common("mma_v2", a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
+    if common:
+        return common
+    (m, k), n = a.shape, b.shape[1]
+    depth = 32 // a.dtype.bytes
+    for axis, extent, unit in (("M", m, 16), ("N", n, 8), ("K", k, depth)):
+        if extent % unit:
+            return f"mma_v2 on {a.dtype} needs {axis} to be a multiple of {unit}; here {axis} = {extent}."
+    return ""
+
+
+def _target(context: KernelContext, feature: Feature) -> str:
+    target = TARGETS.get(context.kernel.target)
+    if target is None or target.has(feature):
+        return ""
+    having = ", ".join(t.name for t in TARGETS.values() if t.has(feature))
+    return f"{target.name} has no {feature}; targets that do: {having}."
+
+
+def _common(
+    name: str, a: DType, b: DType, acc: DType, left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
+) -> str:
+    if a != b or a not in _OPERANDS or acc != f32:
+        return f"{name} multiplies two f16, two bf16 or two f32 operands into f32, not {a} and {b} into {acc}."
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0] or result != (left[0], right[1]):
+        return f"{name} multiplies (M, K) by (K, N) into (M, N), not {left} by {right} into {result}."
+    return ""

@@ -1,0 +1,164 @@
+"""TW205: an index does not fit 32 bits.
+
+Scalars are 32-bit integers. Origins of tiles, tile counts and everything computed on the way to them must stay below
+2**31 for all sizes that can be launched; a product of sizes usually does not. The address itself (row times stride)
+is computed in 64 bits.
+
+Sizes are at most 2**31 - 2**16 and no tensor is larger than 1 TiB; the launch checks the first. Counters that a loop
+carries are not examined: they count iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+
+from ...context import KernelContext, Site
+from ...integers import MAX_SIZE, Decision, Question
+from ...integers.magnitude import MAX_TENSOR_BYTES, Magnitudes
+from ...integers.ranges import Interval, interval, interval_env, known_divisors
+from ...report import Obligation
+from ..outcome import Values, assume_fix, fixes_of, proved, settle, unknown
+
+CODE = "TW205"
+_LIMIT = 2**31
+_WHAT = "every index fits 32 bits"
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """One obligation for the kernel: the first index that may not fit, or none."""
+    magnitudes = Magnitudes(context.kernel.params)
+    seen: set[ex.Expr] = set()
+    how = "magnitudes"
+    for site in context.sites:
+        for expr in _scalars(site.stmt):
+            for part in _parts(expr):
+                value = site.value(part)
+                if value in seen:
+                    continue
+                seen.add(value)
+                decision = _fits(context, magnitudes, site, value)
+                if decision is None:
+                    continue
+                if decision.verdict == "proved":
+                    how = decision.how
+                    continue
+                yield _finding(context, site, part, value, decision)
+                return
+    if seen:
+        yield proved(CODE, "memory", _WHAT, context.kernel.span, how)
+
+
+def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.Expr) -> Decision | None:
+    """None: evidently in range, or not tracked."""
+    binders = {b.name: b for b in site.binders}
+    names = {e.name for e in ex.walk(value) if isinstance(e, ex.Var)}
+    if any(n not in binders or binders[n].kind == "free" for n in names):
+        return None
+    question = site.question(_claim(value))
+    env = interval_env(question)
+    for b in site.loops:
+        low, high = interval(b.lo, env, positive_divisors=True)[0], magnitudes.at_most(b.hi, binders, env)
+        before = env.get(b.name, (None, None))[1]
+        env[b.name] = (low, _smaller(before, None if high is None else high - 1))
+    low, high = interval(value, env, positive_divisors=True)
+    high = _smaller(high, magnitudes.at_most(value, binders, env))
+    if _inside((low, high)):
+        return None
+    limits = tuple(ex.Bin("<=", ex.Size(s), ex.Int(MAX_SIZE)) for s in question.sizes)
+    bounded = Question(question.claim, (*question.facts, *limits), question.binders)
+    if context.decider.proves(bounded):
+        return Decision("proved", "z3")
+    model = _large_example(context, site, value)
+    if model is not None:
+        return Decision("refuted", "large sizes", model)
+    return Decision("unknown", missing="neither a bound nor sizes that break it were found")
+
+
+def _claim(value: ex.Expr) -> ex.Expr:
+    return ex.Bin("and", ex.Bin("<=", ex.Int(-_LIMIT), value), ex.Bin("<", value, ex.Int(_LIMIT)))
+
+
+def _large_example(context: KernelContext, site: Site, value: ex.Expr) -> dict[str, int] | None:
+    """Sizes of powers of two, or one size large, at the last program and iteration."""
+    names = context.kernel.sizes
+    known = known_divisors(context.assumptions)
+    choices = [{n: max(1 << k, known.get(n, 1)) for n in names} for k in range(1, 31)]
+    choices += [
+        {n: MAX_SIZE // known.get(n, 1) * known.get(n, 1) if n == big else known.get(n, 1) for n in names}
+        for big in names
+    ]
+    for sizes in choices:
+        env: dict[str, int] = dict(sizes)
+        try:
+            if not all(ex.evaluate(a, env) for a in context.assumptions) or not _in_memory(context, env):
+                continue
+            for b in site.loops:
+                lo, hi = ex.evaluate(b.lo, env), ex.evaluate(b.hi, env)
+                values = range(lo, hi, b.step)
+                if not values:
+                    break
+                env[b.name] = values[-1]
+            else:
+                if all(ex.evaluate(c, env) for c in site.conditions) and not ex.evaluate(_claim(value), env):
+                    return env
+        except ex.EvaluationError:
+            continue
+    return None
+
+
+def _in_memory(context: KernelContext, env: Values) -> bool:
+    for p in context.kernel.params:
+        total = p.type.dtype.bytes
+        for extent in p.type.shape:
+            total *= ex.evaluate(extent, env)
+        if total > MAX_TENSOR_BYTES:
+            return False
+    return True
+
+
+def _finding(context: KernelContext, site: Site, part: ex.Expr, value: ex.Expr, decision: Decision) -> Obligation:
+    text = ex.show(part)
+    if decision.verdict == "unknown":
+        return unknown(context, CODE, "memory", _WHAT, site.stmt.span, f"{text}: {decision.missing}")
+
+    def message(m: Values) -> str:
+        return f"{text} is {ex.evaluate(value, m)} here and does not fit a 32-bit integer (below {_LIMIT})."
+
+    sizes_only = not any(isinstance(e, ex.Var) for e in ex.walk(value))
+    fix = assume_fix(context, ex.Bin("<", value, ex.Int(_LIMIT))) if sizes_only else None
+    return settle(
+        context, site, CODE, "memory", _WHAT, decision, message,
+        fixes=fixes_of(fix), values=lambda m: {text: str(ex.evaluate(value, m))},
+    )  # fmt: skip
+
+
+def _scalars(stmt: ir.Stmt) -> Iterator[ex.Expr]:
+    """Scalar expressions that a statement computes."""
+    for operand in ir.operands(stmt):
+        match operand:
+            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+                yield operand
+            case ir.View(origin=origin):
+                yield from origin
+            case ir.BufRef(stage=index) | ir.BarRef(slot=index):
+                yield index
+            case _:
+                pass
+
+
+def _parts(expr: ex.Expr) -> Iterator[ex.Expr]:
+    """Sub-expressions that can leave the range of their operands, innermost first."""
+    found = [e for e in ex.walk(expr) if isinstance(e, ex.Bin) and e.op in ("+", "-", "*")]
+    return reversed(found)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def _inside(value: Interval) -> bool:
+    low, high = value
+    return low is not None and high is not None and low >= -_LIMIT and high < _LIMIT

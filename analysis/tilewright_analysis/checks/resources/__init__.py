@@ -1,0 +1,1 @@
+"""Resources: shared memory, registers, threads and roles within the limits of the target."""
