@@ -112,14 +112,12 @@ def _load_loop(ring: _Ring, names: Names) -> ir.Block:
         type_ = names.types[staged.ring]
         assert isinstance(type_, SharedType)
         stage_bytes += type_.stage_bytes
-    scalars = tuple(s for s in loop.body if isinstance(s, ir.Assign))
     body = (
         ir.BarrierWait(ir.BarRef(ring.empty, ring.stage), ex.binary("^", ring.parity, Int(1)), span=span,
                        note="the stage has been read; the first round passes at once"),
         ir.BarrierExpect(ir.BarRef(ring.full, ring.stage), Int(stage_bytes), span=span),
-        *scalars,
         *(
-            ir.TmaLoad(s.load.view, ir.BufRef(s.ring, ring.stage), ir.BarRef(ring.full, ring.stage), span=s.load.span)
+            ir.TmaLoad(s.view, ir.BufRef(s.ring, ring.stage), ir.BarRef(ring.full, ring.stage), span=s.load.span)
             for s in ring.loads
         ),
         ir.Assign(ring.counter, ex.add(Var(ring.counter), Int(1)), span=span),

@@ -35,6 +35,11 @@ def stage_loads(
     for stmt in loop.body:
         if isinstance(stmt, ir.Assign):
             scalars[stmt.dst] = ex.substitute(stmt.value, scalars)
+        else:
+            # What an inner block assigns is no longer the expression known here.
+            for inner in ir.walk((stmt,)):
+                if isinstance(inner, ir.Assign):
+                    scalars.pop(inner.dst, None)
         if isinstance(stmt, ir.Load) and stmt.via in ("auto", via):
             view = ir.View(
                 stmt.view.tensor,
@@ -42,7 +47,7 @@ def stage_loads(
                 stmt.view.shape,
                 stmt.view.span,
             )
-            _check_ahead(loop, view, stmt, scalars)
+            _check_ahead(loop, view, stmt)
             staged.append(StagedLoad(stmt, view, _allocate(stmt, loop.stages, names, via, block)))
         else:
             rest.append(stmt)
@@ -67,8 +72,9 @@ def stage_loads(
     return tuple(staged), tuple(rest)
 
 
-def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load, scalars: dict[str, ir.Expr]) -> None:
-    inside = {s.dst for s in ir.walk(loop.body) if isinstance(s, ir.Assign)} - set(scalars)
+def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load) -> None:
+    # Scalars of the iteration are substituted; what is left of them is carried from elsewhere.
+    inside = {s.dst for s in ir.walk(loop.body) if isinstance(s, ir.Assign)}
     for origin in view.origin:
         bad = sorted(ex.names(origin) & inside)
         if bad:

@@ -1,0 +1,150 @@
+"""Expansion: what policies become, that it prints and reads back, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from reading import HEADER, read
+from tilewright.expand import ExpansionError, expand, expand_policies
+from tilewright.frontend import KernelUnit, parse_module
+from tilewright.ir import nodes as ir
+from tilewright.printer import kernel_source, module_source
+from tilewright.source import SourceText
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def example_units() -> list[KernelUnit]:
+    units: list[KernelUnit] = []
+    for path in sorted(EXAMPLES.glob("*.py")):
+        units += parse_module(SourceText(path.read_bytes(), str(path))).units
+    return units
+
+
+def kernel(text: str) -> ir.Kernel:
+    module = read(HEADER + text)
+    assert not module.all_problems, module.all_problems
+    found = module.units[0].kernel
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("unit", example_units(), ids=lambda u: u.name)
+def test_expansions_are_explicit_and_read_back(unit):
+    explicit = expand_policies(unit.kernel)
+    assert ir.is_explicit(explicit)
+    printed = module_source(explicit)
+    module = read(printed)
+    assert not module.all_problems, (module.all_problems, printed)
+    again = module.units[0].kernel
+    assert again is not None
+    assert kernel_source(again) == kernel_source(without_notes(explicit))
+    assert again.params == explicit.params
+    assert [a.expr for a in again.assumptions] == [a.expr for a in explicit.assumptions]
+
+
+def without_notes(k: ir.Kernel) -> ir.Kernel:
+    from dataclasses import replace
+
+    return k.with_body(ir.rewrite(k.body, lambda s: (replace(s, note=""),)))
+
+
+@pytest.mark.parametrize("unit", example_units(), ids=lambda u: u.name)
+def test_policies_print_and_read_back(unit):
+    module = read(module_source(unit.kernel))
+    assert not module.all_problems
+    assert kernel_source(module.units[0].kernel) == kernel_source(unit.kernel)
+
+
+@pytest.mark.parametrize("unit", example_units(), ids=lambda u: u.name)
+def test_every_tile_gets_a_layout_with_a_reason(unit):
+    from tilewright.ir.types import TileType
+
+    explicit = expand(unit.kernel)
+    for name, type_ in explicit.types.items():
+        if isinstance(type_, TileType):
+            assert type_.layout is not None and type_.why, name
+
+
+def test_expanding_twice_changes_nothing():
+    for unit in example_units():
+        once = expand_policies(unit.kernel)
+        assert expand_policies(once).body == once.body
+
+
+def test_the_compute_role_releases_the_last_stage_only_if_there_was_one():
+    unit = next(u for u in example_units() if u.name == "gemm")
+    text = kernel_source(expand_policies(unit.kernel))
+    assert "if 0 < K:\n                tw.arrive(empty[(it + 2) % 3])" in text.replace("  # its stage is free", "")
+
+
+def test_a_pipeline_that_also_uses_its_tiles_directly_keeps_nothing_in_flight():
+    text = """
+@tw.kernel(target="sm_90a", warps=4)
+def k(A: Global[f16, M, K], B: Global[f16, K, N], C: Global[f32, M, N]):
+    for pm, pn in tw.tiles(tw.cdiv(M, 64), tw.cdiv(N, 64)):
+        acc = tw.zeros(f32, (64, 64))
+        extra = tw.zeros(f32, (64, 64))
+        for k in tw.pipeline(0, K, 64, stages=2, roles="split"):
+            a = tw.load(A.tile((pm * 64, k), (64, 64)), via="tma")
+            b = tw.load(B.tile((k, pn * 64), (64, 64)), via="tma")
+            acc = tw.mma(a, b, acc)
+            extra = extra + a.to(f32)
+        tw.store(C.tile((pm * 64, pn * 64), (64, 64)), acc + extra)
+"""
+    printed = kernel_source(expand_policies(kernel(text)))
+    assert "tw.wgmma_wait(1)" not in printed
+    assert printed.index("tw.wgmma_wait(0)") < printed.index("tw.arrive(")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (
+            '    x = tw.load(A.tile((0, 0), (64, 64)), via="tma")\n    tw.store(A.tile((0, 0), (64, 64)), x)',
+            "TW009",
+            "tw.pipeline",
+        ),
+        (
+            "    for k in tw.pipeline(0, K, 64):\n        j = k * 2\n        for i in range(K):\n            j = j + 1\n"
+            "        x = tw.load(A.tile((0, j), (64, 64)))\n        tw.store(A.tile((0, k), (64, 64)), x)",
+            "TW005",
+            "depends on 'j'",
+        ),
+        (
+            "    for k in tw.pipeline(0, K, 64):\n        tw.store(A.tile((0, k), (64, 64)), tw.zeros(f16, (64, 64)))",
+            "TW005",
+            "can run ahead",
+        ),
+        (
+            '    for k in tw.pipeline(0, K, 64, roles="split"):\n        a = tw.load(A.tile((0, k), (64, 64)))\n'
+            "        c = tw.mma(a.to(f32).to(f16), a, tw.zeros(f32, (64, 64)))\n        tw.store(A.tile((0, k), (64, 64)), c.to(f16))",
+            "TW005",
+            "both operands",
+        ),
+        (
+            "    for k in tw.pipeline(0, K, 64):\n        x = tw.load(A.tile((0, k), (64, 64)), other=1.0)\n"
+            "        tw.store(A.tile((0, k), (64, 64)), x)",
+            "TW009",
+            "other=1",
+        ),
+    ],
+)
+def test_impossible_policies_are_refused_with_the_reason(body, code, words):
+    with pytest.raises(ExpansionError) as error:
+        expand_policies(kernel(f"\n@tw.kernel\ndef k(A: Global[f16, M, K]):\n{body}\n"))
+    assert error.value.problem.code == code and words in str(error.value)
+
+
+def test_a_load_placed_by_a_carried_counter_is_refused():
+    text = """
+@tw.kernel
+def k(A: Global[f16, M, K], B: Global[f16, M, K]):
+    j = 0
+    for k in tw.pipeline(0, K, 64):
+        j = j + 64
+        x = tw.load(A.tile((0, j), (64, 64)))
+        tw.store(B.tile((0, k), (64, 64)), x)
+"""
+    with pytest.raises(ExpansionError, match="depends on 'j'"):
+        expand_policies(kernel(text))
