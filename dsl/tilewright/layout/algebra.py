@@ -48,7 +48,9 @@ def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
     _check_names(outer, inner)
     if inner.post is not None:
         return _compose_linear(outer, inner)
-    low, _ = inner.affine_range
+    low, high = inner.affine_range
+    if outer.codomain is not None and high >= outer.size:
+        raise LayoutError(f"{inner} reaches {high}, but {outer} has {outer.size} elements", right=high)
     if low < 0:
         raise LayoutError(f"{inner} gives {low}, but {outer} has no negative indices", right=low)
     radix = _coalesced(outer.digits)
@@ -73,7 +75,7 @@ def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
         return replace(candidate, post=outer.post)
     right, wrong = affine.at(inner.at(index)), candidate.at(index)
     raise LayoutError(
-        f"{outer} o {inner} is not a layout: {problem}. At index {index} the composition is {right}, "
+        f"{outer} o {inner} is not a layout: {problem}. At index {_where(inner, index)} the composition is {right}, "
         f"but the stride-wise result {candidate} gives {wrong}",
         coordinate=index,
         left=right,
@@ -167,6 +169,10 @@ def logical_product(layout: IndexMap, tiler: IndexMap) -> IndexMap:
     period = max((size * stride for size, stride in layout.digits if size > 1), default=1) or 1
     room = -(-layout.size * tiler.cosize // period) * period
     return concatenate(layout, compose(complement(layout, room), tiler))
+
+
+def _where(layout: IndexMap, index: int) -> str:
+    return str(index) if len(layout.inputs) == 1 else f"{index} = {layout.split(index)}"
 
 
 def _check_names(outer: IndexMap, inner: IndexMap) -> None:

@@ -71,7 +71,9 @@ def _vector(address: IndexMap, element_bits: int) -> tuple[int, list[int]]:
         for bit in range(f2.log2_exact(axis.extent)):
             strides.append((axis.name, 1 << bit))
     origin = address.origin
-    images = [_image(address, name, place) - origin for name, place in strides]
+    linear = address.columns is not None
+    images = [_image(address, name, place) for name, place in strides]
+    images = [image ^ origin if linear else image - origin for image in images]
     registers = [image for (name, _), image in zip(strides, images, strict=True) if name == "register"]
     vector, chosen = 1, list[int]()
     while vector * 2 * element_bits <= WIDEST_ACCESS_BITS and vector in registers:

@@ -41,11 +41,6 @@ class Elimination:
     pivots: dict[int, tuple[int, int]]
     kernel: tuple[int, ...]
 
-    @property
-    def rank(self) -> int:
-        """Dimension of the span of the columns."""
-        return len(self.pivots)
-
     def solve(self, target: int) -> int | None:
         """One x with columns · x = target, or None. All others are x xor a combination of `kernel`."""
         combination = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from . import f2
 from .errors import LayoutError
@@ -22,23 +22,6 @@ from .index_map import IndexMap
 from .linear import bases_of, from_bases
 
 WARP_SIZE = 32
-
-
-class Distributed(Protocol):
-    """What every distributed family offers."""
-
-    @property
-    def warps(self) -> int:
-        """Warps that share the tile."""
-        ...
-
-    def linear(self, shape: Sequence[int]) -> IndexMap:
-        """(register, lane, warp) -> (dim0, dim1, …) for a tile of `shape`."""
-        ...
-
-    def gluon(self) -> str:
-        """Gluon constructor, as source text that uses the name `gl`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -260,6 +243,8 @@ def default_blocked(shape: Sequence[int], element_bits: int, warps: int, order: 
     rank = len(shape)
     order = tuple(reversed(range(rank))) if order is None else tuple(order)
     _check_powers("shape", tuple(shape), rank)
+    # Booleans take a byte in memory.
+    element_bits = max(8, element_bits)
     share = max(1, prod(shape) // (WARP_SIZE * warps))
     vector = max(1, min(128 // element_bits, shape[order[0]], share))
     sizes, threads, groups = [1] * rank, [1] * rank, [1] * rank

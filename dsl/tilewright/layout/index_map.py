@@ -291,6 +291,8 @@ def check_congruent(size: IntTree, stride: IntTree) -> None:
 def flat_index(coordinate: IntTree, size: IntTree) -> int:
     """Colexicographic index of a coordinate that is flat (an int) at any level of the nesting of `size`."""
     if isinstance(coordinate, int):
+        if not 0 <= coordinate < prod(leaves(size)):
+            raise LayoutError(f"coordinate {coordinate} is outside the {prod(leaves(size))} values of {size}")
         return coordinate
     if isinstance(size, int) or len(coordinate) != len(size):
         raise LayoutError(f"coordinate {coordinate} does not fit shape {size}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from . import f2
 from .errors import LayoutError
@@ -90,8 +89,3 @@ def _axis(name: str, columns: Sequence[int]) -> Axis:
     if len(digits) == 1:
         return Axis(name, sizes[0], strides[0])
     return Axis(name, sizes, strides)
-
-
-def total_bits(outputs: Sequence[tuple[str, int]]) -> int:
-    """Bits of the flat output."""
-    return f2.log2_exact(prod(size for _, size in outputs))

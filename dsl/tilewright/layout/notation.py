@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import islice
 from math import prod
 
-from .compare import equal
+from . import f2
 from .errors import LayoutError
 from .index_map import OFFSET, Axis, IndexMap, IntTree, check_congruent, leaves
 from .linear import from_columns
@@ -82,22 +83,19 @@ def to_cute(layout: IndexMap) -> IndexMap:
     columns = layout.columns
     if columns is None:
         raise LayoutError(f"{layout} is not linear over F2")
-    names = {axis.name: axis.extent.bit_length() - 1 for axis in layout.inputs}
     width = max((column.bit_length() for column in columns), default=0)
     for bits in range(1, width + 1):
         for base in range(width):
             for shift in (*range(bits, width - base), *range(-bits, base - width, -1)):
                 post = swizzle_columns(bits, base, shift)
-                undone = IndexMap((Axis("value", 1 << width, 1),), OFFSET, 0, post)
-                position, split = 0, dict[str, list[int]]()
-                for name, count in names.items():
-                    split[name] = [undone.at(column) for column in columns[position : position + count]]
-                    position += count
-                plain = from_columns(split, layout.outputs, undone.at(layout.origin))
-                if plain.post is None:
-                    result = replace(plain, post=post)
-                    if equal(result, layout):
-                        return result
+                # A swizzle undoes itself, so what is left under it is affine when its bits are disjoint.
+                plain = [f2.apply(post, value) for value in (*columns, layout.origin)]
+                if f2.have_disjoint_bits(plain):
+                    split: dict[str, list[int]] = {}
+                    rest = iter(plain)
+                    for axis in layout.inputs:
+                        split[axis.name] = list(islice(rest, f2.log2_exact(axis.extent)))
+                    return replace(from_columns(split, layout.outputs, plain[-1]), post=post)
     raise LayoutError(f"{layout} is linear over F2, but no CuTe swizzle after an affine layout")
 
 

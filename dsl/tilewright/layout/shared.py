@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from . import f2
 from .errors import LayoutError
@@ -20,18 +20,6 @@ from .swizzle import swizzle_columns
 
 # The largest extent of a TMA box (CUDA driver API, cuTensorMapEncodeTiled: boxDim <= 256).
 TMA_BOX = 256
-
-
-class Shared(Protocol):
-    """What every shared-memory family offers."""
-
-    def linear(self, shape: Sequence[int]) -> IndexMap:
-        """(dim0, dim1, …) -> offset in elements for a tile of `shape`."""
-        ...
-
-    def gluon(self) -> str:
-        """Gluon constructor, as source text that uses the name `gl`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def test_a_carry_between_modes_is_refused_with_the_first_wrong_index() -> None:
         compose(outer, inner)
     error = caught.value
     assert (error.coordinate, error.left, error.right) == (11, 100, 8)
-    assert "At index 11 the composition is 100" in str(error)
+    assert "At index 11 = (3, 2) the composition is 100" in str(error)
     assert "condition 3" in str(error)
 
 
@@ -132,6 +132,13 @@ def test_named_coordinates_must_be_the_same_on_both_sides() -> None:
     outer = make_layout((4, 1)).named(inputs=["dim0", "dim1"])
     with pytest.raises(LayoutError, match="dim0: 2, dim1: 2, but the outer one takes dim0: 4, dim1: 1"):
         compose(outer, inner)
+
+
+def test_a_bounded_layout_is_not_read_past_its_end() -> None:
+    outer = make_layout(8).named(outputs=[("row", 8)])
+    with pytest.raises(LayoutError, match=r"4:3 reaches 9, but 8:1 has 8 elements"):
+        compose(outer, parse_layout("4:3"))
+    assert compose(make_layout(8), parse_layout("4:3")).table.tolist() == [0, 3, 6, 9]
 
 
 @settings(deadline=None)

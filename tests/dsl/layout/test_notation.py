@@ -142,5 +142,7 @@ def test_coordinates_by_name_and_by_nesting() -> None:
         layout.apply(**{"1": 8})
     with pytest.raises(LayoutError, match="no input 'lane'"):
         layout.apply(lane=1)
+    with pytest.raises(LayoutError, match="coordinate 8 is outside the 8 values of 8"):
+        layout(0, 8)
     with pytest.raises(LayoutError, match="2 coordinates expected, got 3"):
         layout(1, 2, 3)
