@@ -33,6 +33,7 @@ await inWindow(async (window) => {
   await window.page.keyboard.type(fixed);
   await window.squiggles().first().waitFor({ state: "detached" });
   await window.step("squiggle gone");
+  await window.page.keyboard.press("Control+Home"); // the lens may have scrolled away
   await window.lensOf(kernel, "proved");
   await window.statusBar(/Tilewright: [1-9]\d* proved \/ 0 refuted/).waitFor();
   await window.step("lens and status bar say proved");

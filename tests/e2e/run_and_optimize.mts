@@ -26,6 +26,14 @@ await inWindow(async (window) => {
   await window.runCommand("View: Close Editor");
   await expansion.waitFor({ state: "detached" });
 
+  await window.line(`def ${kernel}(`).first().click();
+  await window.page.keyboard.press("Control+.");
+  const action = window.page.locator(".action-widget .monaco-list-row", { hasText: `Optimize ${kernel}` });
+  await action.waitFor();
+  await window.step("optimize is a code action too");
+  await window.page.keyboard.press("Escape");
+  await action.waitFor({ state: "detached" });
+
   await (await window.lensOf(kernel, /^Optimize$/)).click();
   await window.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
   const tab = window.page.locator(".tab", { hasText: `${kernel}: optimized (proved` });
