@@ -1,4 +1,4 @@
-"""Facts about a kernel that all checks share: the surroundings of each statement, scalars as expressions over symbols."""
+"""Facts about a kernel that all checks share: what surrounds each statement, and scalars over sizes and binders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
 from tilewright.source import NO_SPAN, Span
 
-from .integers import Binder, Decider, Question
+from .integers import Binder, Decider, Decision, Question
+from .walk import first_failure
 
 # A scalar whose expression grows past this many nodes is no longer tracked.
 _MAX_NODES = 400
@@ -104,6 +105,21 @@ class KernelContext:
             if isinstance(stmt, ir.Roles):
                 found |= {r.name: r.warps for r in stmt.roles}
         return found
+
+    def decide(self, site: Site, claim: ex.Expr) -> Decision:
+        """Does `claim`, in the names of the source, hold whenever the statement of `site` runs?
+
+        Where the symbols do not tell, the scalars are run at small sizes in search of a counterexample.
+        """
+        decision = self.decider.decide(site.question(site.value(claim)))
+        if decision.verdict != "unknown":
+            return decision
+        values = first_failure(self.kernel, site.stmt, claim)
+        if values is None:
+            return decision
+        model = {s: values[s] for s in self.kernel.sizes}
+        model |= {b.name: values[b.label] for b in site.binders if b.label in values}
+        return Decision("refuted", "small sizes", model)
 
     def shared(self, name: str) -> SharedType | None:
         """The type of a shared buffer; None if the name is something else."""

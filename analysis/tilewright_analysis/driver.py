@@ -16,6 +16,7 @@ from .checks import CHECKS, Check
 from .checks.outcome import unknown
 from .context import KernelContext
 from .integers import Decider
+from .replay import replayed
 from .report import Finding, KernelReport, Obligation
 
 OnObligation = Callable[[Obligation], None]
@@ -123,7 +124,7 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
     begin = perf_counter()
     try:
         for obligation in check.run(context):
-            yield replace(obligation, milliseconds=_ms(begin))
+            yield replace(replayed(context.kernel, obligation), milliseconds=_ms(begin))
             begin = perf_counter()
     except Exception as error:
         # One broken check must not take the others with it, nor pass for a proof.

@@ -87,10 +87,7 @@ def _range(context: KernelContext, write: Write, faults: _Faults) -> Obligation:
         text = f"The tile at {_index(tensor, at)}"
         if all(0 <= o < e for o, e in zip(at, extents, strict=True)):
             return f"{text} is not on the grid of {_by(shape)} tiles, so tiles overlap or leave gaps."
-        return (
-            f"{text} lies outside {tensor}, which has {_by(extents)} elements: this program writes no tile of the "
-            f"output."
-        )
+        return f"{text} lies outside {tensor} ({_by(extents)}): this program writes no tile of the output."
 
     what = f"every tile stored to {tensor} is one of its {_by(shape)} tiles"
     return settle(
@@ -124,12 +121,17 @@ def _injective(context: KernelContext, write: Write, other: Write, faults: _Faul
 
     def message(m: Values) -> str:
         at = tuple(ex.evaluate(o, m) for o in write.origin)
+        there = tuple(ex.evaluate(ex.substitute(o, env), m) for o in other.origin)
         one = ", ".join(f"{b.label} = {m[b.name]}" for b in write.site.loops)
         two = ", ".join(f"{b.label} = {m[b.name + _TWIN]}" for b in other.site.loops)
-        return (
-            f"The tile at {_index(tensor, at)} is written twice: with {one or 'the first store'} and with "
-            f"{two or 'the second'}."
-        )
+        how = (one or "the first store", two or "the second")
+        if at != there:
+            return (
+                f"The tiles at {_index(tensor, at)} ({how[0]}) and {_index(tensor, there)} ({how[1]}) overlap: "
+                f"elements "
+                "are written twice."
+            )
+        return f"The tile at {_index(tensor, at)} is written twice: with {how[0]} and with {how[1]}."
 
     return settle(
         context, write.site, INJECTIVE, "grid", what, decision, message, span=write.span,

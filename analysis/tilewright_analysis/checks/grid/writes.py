@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from time import perf_counter
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -17,8 +16,7 @@ from ...integers.compiled import Env, compiled
 from ...integers.question import Binder
 from ...integers.ranges import divisor, known_divisors
 
-_BUDGET_S = 0.04
-_MOST_WRITES = 1500
+_MOST_WRITES = 30_000  # some tens of milliseconds
 
 
 @dataclass(frozen=True)
@@ -82,19 +80,19 @@ def small_faults(context: KernelContext, writes: Sequence[Write]) -> dict[str, F
     """Run the maps of one tensor over small grids: the first fault of each kind (`outside`, `twice`, `missing`),
     smallest grids first.
 
-    Stops after some tens of milliseconds; an empty result proves nothing.
+    Stops after some ten thousand writes; an empty result proves nothing.
     """
     if not all(w.tracked for w in writes):
         return {}
     runs = [_run(w) for w in writes]
-    deadline = perf_counter() + _BUDGET_S
     found: dict[str, Fault] = {}
+    left = _MOST_WRITES
     for sizes in _small_grids(context, writes):
         try:
-            _one_grid(writes, runs, sizes, found)
+            left -= _one_grid(writes, runs, sizes, found, left)
         except ZeroDivisionError:
             continue
-        if perf_counter() > deadline or len(found) == 3:
+        if left <= 0 or len(found) == 3:
             break
     return found
 
@@ -104,7 +102,11 @@ def _one_grid(
     runs: Sequence[Callable[[dict[str, int]], Iterator[dict[str, int]]]],
     sizes: dict[str, int],
     found: dict[str, Fault],
-) -> None:
+    limit: int,
+) -> int:
+    """Adds the faults at these sizes to `found`; returns the number of writes, none of which were checked past
+    `limit`.
+    """
     seen: dict[tuple[int, ...], tuple[Write, dict[str, int]]] = {}
     extents = tuple(ex.evaluate(e, sizes) for e in writes[0].extents)
     shape, total = writes[0].view.shape, 0
@@ -113,8 +115,8 @@ def _one_grid(
         origins = compiled(write.origin)
         for env in run(sizes):
             total += 1
-            if total > _MOST_WRITES:
-                return
+            if total > limit:
+                return total
             origin = origins(env)
             uniform &= all(o % b == 0 for o, b in zip(origin, shape, strict=True))
             if any(not 0 <= o < e for o, e in zip(origin, extents, strict=True)):
@@ -129,6 +131,7 @@ def _one_grid(
             if origin not in seen:
                 found["missing"] = Fault("missing", writes[0], dict(sizes), origin)
                 break
+    return total
 
 
 def _run(write: Write) -> Callable[[dict[str, int]], Iterator[dict[str, int]]]:

@@ -38,7 +38,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obligation:
     origin = site.value(view.origin[dim])
-    decision = context.decider.decide(site.question(sign_claim(origin)))
+    decision = context.decide(site, sign_claim(view.origin[dim]))
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(origin, m)
@@ -51,7 +51,7 @@ def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Oblig
 def _end(context: KernelContext, site: Site, view: ir.View, dim: int, extent: ex.Expr) -> Obligation:
     origin, length = site.value(view.origin[dim]), view.shape[dim]
     end = ex.add(origin, ex.Int(length))
-    decision = context.decider.decide(site.question(ex.Bin("<=", end, extent)))
+    decision = context.decide(site, ex.Bin("<=", ex.add(view.origin[dim], ex.Int(length)), extent))
 
     def message(m: Mapping[str, int]) -> str:
         first, last = ex.evaluate(origin, m), ex.evaluate(end, m) - 1

@@ -39,8 +39,8 @@ def _inside(
     context: KernelContext, site: Site, name: str, index: ex.Expr, count: int, unit: str, written: bool
 ) -> Obligation:
     value = site.value(index)
-    claim = ex.Bin("and", ex.Bin("<=", ex.Int(0), value), ex.Bin("<", value, ex.Int(count)))
-    decision = context.decider.decide(site.question(claim))
+    claim = ex.Bin("and", ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, ex.Int(count)))
+    decision = context.decide(site, claim)
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(value, m)

@@ -29,7 +29,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obligation:
     origin = site.value(view.origin[dim])
-    decision = context.decider.decide(site.question(sign_claim(origin)))
+    decision = context.decide(site, sign_claim(view.origin[dim]))
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(origin, m)
