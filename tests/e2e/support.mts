@@ -134,7 +134,7 @@ export async function inWindow(scenario: (window: Window) => Promise<void>): Pro
   try {
     await page.goto(environment("TILEWRIGHT_E2E_URL"), { waitUntil: "domcontentloaded" });
     await page.locator(".monaco-workbench").waitFor();
-    await scenario(new Window(page, shotsFolder));
+    await Promise.race([scenario(new Window(page, shotsFolder)), complaint(page)]);
   } catch (error) {
     await page.screenshot({ path: path.join(shotsFolder, "failed.png") });
     const lines = await page.locator(".monaco-editor .view-line").allInnerTexts();
@@ -146,6 +146,13 @@ export async function inWindow(scenario: (window: Window) => Promise<void>): Pro
     await context.close();
     fs.rmSync(profile, { recursive: true, force: true });
   }
+}
+
+/** Fails as soon as the extension reports that a command failed, rather than when a wait for its result ends. */
+async function complaint(page: Page): Promise<never> {
+  const toast = page.locator(".notification-toast", { hasText: "Tilewright could not" }).first();
+  await toast.waitFor({ timeout: 0 });
+  throw new Error((await toast.innerText()).replace(/\s+/g, " "));
 }
 
 /** Waits until `holds`, for what is outside the page. */
