@@ -2,7 +2,7 @@
 
 Tiles that an elementwise operation combines want one layout, so names fall into classes. A class takes its layout
 from, in this order: a layout written in the kernel; the accumulator of a matrix instruction; a class it is a slice of,
-or that is a slice of it; else a coalesced blocked layout for the narrowest element that the class loads or stores. A
+or that is a slice of it; else a coalesced blocked layout, with as many elements a thread as one access can move. A
 matrix from memory never takes an accumulator's layout: it is loaded coalesced and converted. Where the layout of a name
 and the layout that a use needs differ, a `convert_layout` is inserted, and its note says why.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType, Type
 from tilewright.layout import (
@@ -96,7 +97,7 @@ class _Facts:
     """What the statements say about one name."""
 
     warps: int = 0
-    memory_bits: list[int] = field(default_factory=list[int])
+    vectors: list[int] = field(default_factory=list[int])
     loaded: bool = False
 
 
@@ -107,6 +108,7 @@ _Need = Callable[[str, DistributedLayout, str], str]
 class _Solver:
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
+        self.divisors = kernel_divisors(kernel)
         self.tiles = {n: t for n, t in kernel.types.items() if isinstance(t, TileType) and t.shape}
         self.classes = {name: _Class([name]) for name in self.tiles}
         self.facts = {name: _Facts() for name in self.tiles}
@@ -156,14 +158,19 @@ class _Solver:
                 )
             facts.warps = warps
         match stmt:
-            case ir.Load(dst=name, view=view):
-                self.facts[name].memory_bits.append(self.kernel.param(view.tensor).type.dtype.bits)
+            case ir.Load(dst=name, view=view, other=other):
+                param = self.kernel.param(view.tensor)
+                vector = vector_elements(view, param, self.divisors, masked=other is not None)
+                self.facts[name].vectors.append(vector)
                 self.facts[name].loaded = True
             case ir.SharedLoad(dst=name):
-                self.facts[name].memory_bits.append(self.tiles[name].dtype.bits)
+                self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
                 self.facts[name].loaded = True
-            case ir.Store(src=name) | ir.SharedStore(src=name) if name in self.facts:
-                self.facts[name].memory_bits.append(self.tiles[name].dtype.bits)
+            case ir.Store(src=name, view=view) if name in self.facts:
+                param = self.kernel.param(view.tensor)
+                self.facts[name].vectors.append(vector_elements(view, param, self.divisors, masked=True))
+            case ir.SharedStore(src=name) if name in self.facts:
+                self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
             case _:
                 pass
 
@@ -242,11 +249,14 @@ class _Solver:
         tiles = [self.tiles[name] for name in group.names]
         facts = [self.facts[name] for name in group.names]
         shape = tuple(max(extents) for extents in zip(*(t.shape for t in tiles), strict=True))
-        bits = min((b for f in facts for b in f.memory_bits), default=min(t.dtype.bits for t in tiles))
+        # What every load and store of the class can do: a wider layout splits the others into strided single elements.
+        vector = min((v for f in facts for v in f.vectors), default=128 // max(8, min(t.dtype.bits for t in tiles)))
         warps = max((f.warps for f in facts), default=0) or self.kernel.warps
-        group.layout = default_blocked(shape, max(8, bits), warps)
-        vector = group.layout.size_per_thread[group.layout.order[0]] * max(8, bits) // 8
-        group.why = f"coalesced: {vector}-byte vectors along the contiguous dimension"
+        group.layout = default_blocked(shape, 128 // vector, warps)
+        vector = group.layout.size_per_thread[group.layout.order[0]]
+        group.why = f"coalesced along the contiguous dimension, {vector} element{'s' if vector > 1 else ''} at a time"
+        if any(f.vectors for f in facts) and vector < 4:
+            group.why += "; for wider accesses assume that the row length is a multiple of 16 bytes"
 
 
 def _with_warps(kernel: ir.Kernel) -> Iterator[tuple[ir.Stmt, int]]:
@@ -311,6 +321,7 @@ def _slices(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, in
 
 def _convert(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
     types: dict[str, Type] = dict(kernel.types)
+    known = kernel_divisors(kernel)
     for name, (layout, why) in layouts.items():
         tile = types[name]
         assert isinstance(tile, TileType)
@@ -369,7 +380,8 @@ def _convert(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
             case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
                 tile = tiles[name]
                 assert tile.layout is not None
-                wanted = default_blocked(tile.shape, max(8, tile.dtype.bits), tile.layout.warps)
+                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=True)
+                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps)
                 new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
             case _:
                 return None

@@ -1,4 +1,4 @@
-"""Lowering to Gluon: `lower` writes a self-contained module, `compile_lowered` compiles it ahead of time, without a GPU."""
+"""Lowering to Gluon: `lower` writes a self-contained module, `compile_lowered` compiles it without needing a GPU."""
 
 from tilewright.lower.compile import Compiled, cache_folder, compile_lowered
 from tilewright.lower.errors import LoweringError

@@ -28,8 +28,9 @@ _FORMAT = 1
 class Compiled:
     """What the compiler made of a kernel.
 
-    `registers` a thread; `stack` bytes of local memory a thread; `spill_stores` and `spill_loads` in bytes; `shared` bytes a
-    block, with what the compiler adds; `num_warps` of all roles. `sass` is annotated with lines of the generated module.
+    `registers` a thread; `stack` bytes of local memory a thread; `spill_stores` and `spill_loads` in bytes; `shared`
+    bytes a block, with what the compiler adds; `num_warps` of all roles. `sass` is annotated with lines of the
+    generated module.
     """
 
     target: str
@@ -46,9 +47,9 @@ class Compiled:
 def compile_lowered(lowered: Lowered, target: str | None = None, *, timeout: float = 120.0) -> Compiled:
     """Compile for `target` (default: the kernel's own), from the cache when the same text was compiled before.
 
-    Raises LoweringError: the target cannot run the kernel; triton is missing; the compiler refused, with the span of the
-    kernel's statement where it says one; it crashed; it took longer than `timeout` seconds; or the result needs more
-    shared memory than the target has.
+    Raises LoweringError: the target cannot run the kernel; triton is missing; the compiler refused, with the span of
+    the kernel's statement where it says one; it crashed; it took longer than `timeout` seconds; or the result needs
+    more shared memory than the target has.
     """
     name = lowered.target if target is None else target
     if name not in TARGETS:

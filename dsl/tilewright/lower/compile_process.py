@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,9 @@ def compile_module(request: dict[str, Any]) -> dict[str, Any]:
         `ptx`, `sass`, `registers`, `stack` (bytes of spilled registers and local arrays a thread), `spill_stores` and
         `spill_loads` (bytes), `shared` (bytes a block), `num_warps` (all roles).
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon._runtime import GluonASTSource
-
+    triton: Any = import_module("triton")
+    targets: Any = import_module("triton.backends.compiler")
+    runtime: Any = import_module("triton.experimental.gluon._runtime")
     source: str = request["source"]
     # The compiler asks `inspect` for the text of each function; there is no file to find it in.
     linecache.cache[MODULE] = (len(source), None, source.splitlines(keepends=True), MODULE)
@@ -46,9 +46,9 @@ def compile_module(request: dict[str, Any]) -> dict[str, Any]:
         for i, a in enumerate(request["arguments"])
         if a["divisibility"] > 1 and a["kind"] != "descriptor"
     }
-    kernel = triton.compile(
-        GluonASTSource(namespace[request["entry"]], signature, {}, attributes),
-        target=GPUTarget("cuda", request["arch"], 32),
+    kernel: Any = triton.compile(
+        runtime.GluonASTSource(namespace[request["entry"]], signature, {}, attributes),
+        target=targets.GPUTarget("cuda", request["arch"], 32),
         options=request["options"],
     )
     facts: dict[str, Any] = {
@@ -117,7 +117,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        import triton
+        triton: Any = import_module("triton")
     except ImportError:
         result: dict[str, Any] = {"missing": "triton"}
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
@@ -30,6 +31,7 @@ class Module:
 
     def __post_init__(self) -> None:
         self.constants = Constants(self.names)
+        self.divisors = kernel_divisors(self.kernel)
         self.tiles = {n: t for n, t in self.kernel.types.items() if isinstance(t, TileType)}
 
     def descriptor(self, view: ir.View, buffer: SharedType) -> str:
@@ -222,7 +224,9 @@ class FunctionEmitter:
 
     def _cp_async(self, stmt: ir.CpAsync) -> None:
         buffer = self._shared(stmt.dst)
-        layout = default_blocked(buffer.shape, buffer.dtype.bits, self.warps)
+        param = self.kernel.param(stmt.view.tensor)
+        vector = vector_elements(stmt.view, param, self.module.divisors, masked=True)
+        layout = default_blocked(buffer.shape, 128 // vector, self.warps)
         where = self._access(stmt.view, TileType(buffer.dtype, buffer.shape, layout), stmt.span)
         stage = self._stage(stmt.dst)
         self._call("async_copy.async_copy_global_to_shared", stage, where.pointers, f"mask={where.mask}")

@@ -1,17 +1,17 @@
 """What a target cannot do, said before the compiler is asked: it would abort, or accept it silently.
 
-Each rule names the statement and what to change. Sources: PTX ISA (operand shapes and types), and what Triton 3.6 was seen
-to do with each case.
+Each rule names the statement and what to change. Sources: PTX ISA (operand shapes and types), and what Triton 3.6 was
+seen to do with each case.
 """
 
 from __future__ import annotations
 
+from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.dtypes import bf16, f16, f32
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import BarrierType, GlobalType, SharedType, TileType, Type
 from tilewright.layout import LayoutError, Swizzled
 from tilewright.lower.errors import LoweringError
-from tilewright.lower.scalars import divisor, divisors
 from tilewright.source import Span
 from tilewright.targets import TARGETS, Feature, Target
 
@@ -90,7 +90,8 @@ def _check_warps(kernel: ir.Kernel, target: Target) -> None:
         counts += [(role.warps, role.span) for role in roles]
         if roles[0].warps != kernel.warps:
             raise LoweringError(
-                f"the first role, '{roles[0].name}', runs on the kernel's {kernel.warps} warps, but asks for {roles[0].warps}",
+                f"the first role, '{roles[0].name}', runs on the kernel's {kernel.warps} warps, but asks for "
+                f"{roles[0].warps}",
                 roles[0].span,
             )
     for warps, span in counts:
@@ -159,13 +160,15 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
     (m, k), (k2, n) = a.shape, b.shape
     if k != k2 or acc.shape != (m, n) or k % depth or m % 64 or n % 8:
         raise LoweringError(
-            f"wgmma of {a} and {b} into {acc}: M must be a multiple of 64, N of 8, and K equal and a multiple of {depth}",
+            f"wgmma of {a} and {b} into {acc}: M must be a multiple of 64, N of 8, and K equal and a multiple of "
+            f"{depth}",
             stmt.span,
         )
     for name, operand in ((stmt.a.buffer, a), (stmt.b.buffer, b)):
         if not isinstance(operand.layout, Swizzled):
             raise LoweringError(
-                f"wgmma reads '{name}' from shared memory in one of the swizzles of TMA (tw.swizzled), not {operand.layout}",
+                f"wgmma reads '{name}' from shared memory in one of the swizzles of TMA (tw.swizzled), not "
+                f"{operand.layout}",
                 stmt.span,
             )
     if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):
@@ -188,7 +191,8 @@ def _check_mma(stmt: ir.Mma, kernel: ir.Kernel) -> None:
     (m, k), (k2, n) = a.shape, b.shape
     if k != k2 or acc.shape != (m, n) or m % 16 or n % 8 or k % depth:
         raise LoweringError(
-            f"mma_v2 of {a} and {b} into {acc}: M must be a multiple of 16, N of 8, and K equal and a multiple of {depth}",
+            f"mma_v2 of {a} and {b} into {acc}: M must be a multiple of 16, N of 8, and K equal and a multiple of "
+            f"{depth}",
             stmt.span,
         )
 
@@ -197,19 +201,21 @@ def _check_tma(view: ir.View, buffer: SharedType, stmt: ir.Stmt, kernel: ir.Kern
     param = kernel.param(view.tensor)
     if buffer.shape != view.shape or buffer.dtype != param.type.dtype:
         raise LoweringError(
-            f"a bulk copy moves a tile as it is, but the view is {param.type.dtype}{list(view.shape)} and the buffer {buffer}",
+            f"a bulk copy moves a tile as it is, but the view is {param.type.dtype}{list(view.shape)} and the buffer "
+            f"{buffer}",
             stmt.span,
         )
     if not isinstance(buffer.layout, Swizzled) or buffer.layout.transposed:
         raise LoweringError(
             f"a bulk copy writes rows in one of the swizzles of TMA (tw.swizzled), not {buffer.layout}", stmt.span
         )
-    if len(view.shape) > 5:
-        raise LoweringError(f"a bulk copy has at most 5 dimensions, not {len(view.shape)}", stmt.span)
-    row = view.shape[-1] * buffer.dtype.bytes
+    if len(view.shape) not in range(1, 6):
+        raise LoweringError(f"a bulk copy has 1 to 5 dimensions, not {len(view.shape)}", stmt.span)
+    *_, width = view.shape
+    row = width * buffer.dtype.bytes
     if row % 16:
         raise LoweringError(
-            f"a bulk copy moves rows of a multiple of 16 bytes; {view.shape[-1]} elements of {buffer.dtype} are {row}",
+            f"a bulk copy moves rows of a multiple of 16 bytes; {width} elements of {buffer.dtype} are {row}",
             stmt.span,
         )
     if not _contiguous(param.type):
@@ -232,16 +238,13 @@ def _check_cp_async(stmt: ir.CpAsync, kernel: ir.Kernel) -> None:
             f"cp.async copies at least 4 contiguous bytes, but '{param.name}' has a stride in its last dimension",
             stmt.span,
         )
-    if size < 4:
-        known = divisors(kernel.assumptions)
-        for stride in param.type.strides[:-1]:
-            if divisor(stride, known) * size < 4:
-                raise LoweringError(
-                    f"cp.async copies at least 4 bytes at addresses that are multiples of 4, but rows of '{param.name}' "
-                    f"({param.type.dtype}) may begin at any multiple of {size} bytes: assume that its row length is a "
-                    f"multiple of {16 // size} (16 bytes, the widest copy)",
-                    stmt.span,
-                )
+    if size * vector_elements(stmt.view, param, kernel_divisors(kernel), masked=True) < 4:
+        raise LoweringError(
+            f"cp.async copies at least 4 bytes at multiples of 4, all inside or all outside the tensor, but rows of "
+            f"'{param.name}' ({param.type.dtype}) may begin and end at any multiple of {size} bytes: assume that the "
+            f"row length is a multiple of {16 // size} (16 bytes, the widest copy)",
+            stmt.span,
+        )
 
 
 def _contiguous(tensor: GlobalType) -> bool:

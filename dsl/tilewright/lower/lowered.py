@@ -1,4 +1,4 @@
-"""What lowering gives: source text, how to launch it, and where each line comes from. Plain data that travels as JSON."""
+"""What lowering gives: source text, how to launch it, where each line comes from. Plain data that travels as JSON."""
 
 from __future__ import annotations
 
@@ -87,10 +87,11 @@ class Lowered:
         """The value that `to_json` wrote."""
         data = cast("dict[str, Any]", json.loads(text))
         plan = cast("dict[str, Any]", data["launch"])
-        arguments = tuple(Argument(**{**a, "block": tuple(a["block"])}) for a in plan["arguments"])
-        sizes = tuple(SizeSource(**s) for s in plan["sizes"])
-        launch = LaunchPlan(
-            **{**plan, "arguments": arguments, "sizes": sizes, "assumptions": tuple(plan["assumptions"])}
-        )
-        lines = tuple((int(line), int(start), int(end)) for line, start, end in data["line_map"])
-        return Lowered(**{**data, "launch": launch, "line_map": lines})
+        for argument in plan["arguments"]:
+            argument["block"] = tuple(argument["block"])
+        plan["arguments"] = tuple(Argument(**a) for a in plan["arguments"])
+        plan["sizes"] = tuple(SizeSource(**s) for s in plan["sizes"])
+        plan["assumptions"] = tuple(plan["assumptions"])
+        data["launch"] = LaunchPlan(**plan)
+        data["line_map"] = tuple((int(line), int(start), int(end)) for line, start, end in data["line_map"])
+        return Lowered(**data)

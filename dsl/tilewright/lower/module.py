@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tilewright.divisibility import divisors
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -14,7 +15,7 @@ from tilewright.lower.emit import FunctionEmitter, Module
 from tilewright.lower.errors import LoweringError
 from tilewright.lower.launch import launch_functions
 from tilewright.lower.lowered import Argument, LaunchPlan, Lowered, SizeSource
-from tilewright.lower.scalars import divisors, host, nonnegative_variables
+from tilewright.lower.scalars import host, nonnegative_variables
 from tilewright.lower.text import Writer, comment
 from tilewright.lower.tiles import HELPERS
 from tilewright.targets import Target
@@ -118,8 +119,10 @@ def _functions(module: Module) -> list[Writer]:
     for part in parts:
         result.append(_function(part.name, part.arguments, part.body))
     signature = tuple(a.name for a in _arguments(module))
-    unspecialized = "" if _uses_pointers(module) else f"(do_not_specialize={list(names(s) for s in kernel.sizes)})"
-    result.append(_function(names(kernel.name), signature, entry_body, f"@gluon.jit{unspecialized}"))
+    # One variant for all sizes: what is compiled ahead of time, and looked at, is what runs.
+    sizes = [names(s) for s in kernel.sizes]
+    decorator = f"@gluon.jit(do_not_specialize={sizes})" if sizes else "@gluon.jit"
+    result.append(_function(names(kernel.name), signature, entry_body, decorator))
     return result
 
 

@@ -1,15 +1,14 @@
 """Scalar expressions as text: for the device (Gluon, 32-bit integers) and for the host (Python).
 
 Tilewright's division and remainder round towards minus infinity, the device's towards zero. The two agree for operands
-that are not negative, which `nonnegative_variables` establishes for most; where it cannot, the text corrects the result.
-Divisors are taken to be positive, as the verifier requires.
+that are not negative, which `nonnegative_variables` establishes for most; where it cannot, the text corrects the
+result. Divisors are taken to be positive, as the verifier requires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -144,8 +143,8 @@ def is_nonnegative(e: ex.Expr, variables: frozenset[str]) -> bool:
 def nonnegative_variables(block: ir.Block) -> frozenset[str]:
     """Scalar variables of a block that are >= 0 wherever they have a value.
 
-    Starts from all and drops those with an assignment that may be negative, until none is left to drop: by induction over
-    the assignments of a run, the rest never become negative.
+    Starts from all and drops those with an assignment that may be negative, until none is left to drop: by induction
+    over the assignments of a run, the rest never become negative.
     """
     values: dict[str, list[ex.Expr]] = {}
     for stmt in ir.walk(block):
@@ -162,40 +161,6 @@ def nonnegative_variables(block: ir.Block) -> frozenset[str]:
         if kept == result:
             return result
         result = kept
-
-
-def divisors(assumptions: tuple[ir.Assumption, ...]) -> dict[str, int]:
-    """For each size the largest power of two that the assumptions say divides it."""
-    found: dict[str, int] = {}
-
-    def read(e: ex.Expr) -> None:
-        match e:
-            case ex.Bin("and", lhs, rhs):
-                read(lhs)
-                read(rhs)
-            case ex.Bin("==", ex.Bin("%", ex.Size(name), ex.Int(value)), ex.Int(0)) if value > 0:
-                found[name] = max(found.get(name, 1), value & -value)
-            case _:
-                pass
-
-    for assumption in assumptions:
-        read(assumption.expr)
-    return {name: d for name, d in found.items() if d > 1}
-
-
-def divisor(e: ex.Expr, known: Mapping[str, int]) -> int:
-    """A power of two that certainly divides the value (0 counts as divisible by 2**30)."""
-    match e:
-        case ex.Int(value):
-            return min(value & -value, 1 << 30) if value else 1 << 30
-        case ex.Size(name) | ex.Var(name):
-            return known.get(name, 1)
-        case ex.Bin("*", lhs, rhs):
-            return min(divisor(lhs, known) * divisor(rhs, known), 1 << 30)
-        case ex.Bin("+" | "-" | "min" | "max", lhs, rhs):
-            return gcd(divisor(lhs, known), divisor(rhs, known))
-        case _:
-            return 1
 
 
 def check_literals(e: ex.Expr, span: Span) -> None:

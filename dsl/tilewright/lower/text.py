@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from tilewright.source import NO_SPAN, Span
 
 # Names that generated modules use themselves.
 _RESERVED = frozenset((
-    "triton", "torch", "gluon", "gl", "tma", "mbarrier", "async_copy", "mma_v2", "fence_async_shared", "warpgroup_mma",
-    "warpgroup_mma_wait", "TensorDescriptor", "PropagateNan", "NAN", "min", "max", "range", "float", "int", "bool", "not",
-    "launch", "prepare", "run", "tanh_", "max_", "min_", "tiles", "programs", "slot", "check", "processors", "axis", "extent", "stride", "zip", "enumerate", "print", "len", "isinstance", "ValueError",
+    "triton", "torch", "gluon", "gl", "tma", "mbarrier", "async_copy", "mma_v2", "fence_async_shared",
+    "warpgroup_mma", "warpgroup_mma_wait", "TensorDescriptor", "PropagateNan", "NAN", "tanh_", "max_", "min_",
+    "launch", "prepare", "run", "check", "tiles", "programs", "processors", "slot", "axis", "extent", "stride",
+    "message", "holds", "min", "max", "range", "zip", "enumerate", "float", "int", "bool", "print", "len",
+    "isinstance", "ValueError",
 ))  # fmt: skip
 
 
@@ -32,14 +34,14 @@ class Writer:
         self.lines.append("    " * self._depth + text if text else "")
 
     @contextmanager
-    def indented(self) -> Iterator[None]:
+    def indented(self) -> Generator[None]:
         """Lines inside stand one level deeper."""
         self._depth += 1
         yield
         self._depth -= 1
 
     @contextmanager
-    def at(self, span: Span) -> Iterator[None]:
+    def at(self, span: Span) -> Generator[None]:
         """Lines inside come from `span`."""
         before, self.span = self.span, span
         yield

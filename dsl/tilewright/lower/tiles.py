@@ -17,13 +17,13 @@ Layout = DistributedLayout | SharedLayout
 
 # Gluon functions of one float argument that exist for 32 and 64 bits only; narrower tiles are widened first.
 _WIDE_FUNCTIONS = {
-    "exp": "gl.exp({0})", "exp2": "gl.exp2({0})", "log": "gl.log({0})", "log2": "gl.log2({0})", "sqrt": "gl.sqrt_rn({0})",
-    "rsqrt": "gl.rsqrt({0})", "sin": "gl.sin({0})", "cos": "gl.cos({0})", "erf": "gl.erf({0})", "floor": "gl.floor({0})",
-    "sigmoid": "1.0 / (1.0 + gl.exp(-{0}))", "tanh": "tanh_({0})",
+    "exp": "gl.exp({0})", "exp2": "gl.exp2({0})", "log": "gl.log({0})", "log2": "gl.log2({0})",
+    "sqrt": "gl.sqrt_rn({0})", "rsqrt": "gl.rsqrt({0})", "sin": "gl.sin({0})", "cos": "gl.cos({0})",
+    "erf": "gl.erf({0})", "floor": "gl.floor({0})", "sigmoid": "1.0 / (1.0 + gl.exp(-{0}))", "tanh": "tanh_({0})",
 }  # fmt: skip
 _OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-    "and": "&", "or": "|",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+    "ne": "!=", "and": "&", "or": "|",
 }  # fmt: skip
 
 HELPERS = {
@@ -168,8 +168,8 @@ def _operand(arg: ir.Operand, types: dict[str, TileType], names: Names, scalars:
             for _ in range(missing):
                 text = f"gl.expand_dims({text}, 0)"
             return text
-        case float():
-            return number(arg)
+        case float() | int():
+            return number(float(arg))
         case _:
             return scalars.text(arg, 20)
 

@@ -1,0 +1,93 @@
+"""What powers of two certainly divide sizes, variables and expressions: the ground for wide memory accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+
+# Stands for "any power of two": what divides 0.
+_ALL = 1 << 30
+Known = Mapping[str, int]
+
+
+def divisors(assumptions: tuple[ir.Assumption, ...]) -> dict[str, int]:
+    """For each size with an assumption `size % n == 0`, the largest power of two that it gives."""
+    found: dict[str, int] = {}
+
+    def read(e: ex.Expr) -> None:
+        match e:
+            case ex.Bin("and", lhs, rhs):
+                read(lhs)
+                read(rhs)
+            case ex.Bin("==", ex.Bin("%", ex.Size(name), ex.Int(value)), ex.Int(0)) if value > 0:
+                found[name] = max(found.get(name, 1), value & -value)
+            case _:
+                pass
+
+    for assumption in assumptions:
+        read(assumption.expr)
+    return {name: d for name, d in found.items() if d > 1}
+
+
+def divisor(e: ex.Expr, known: Known) -> int:
+    """A power of two that certainly divides the value."""
+    match e:
+        case ex.Int(value):
+            return min(value & -value, _ALL) if value else _ALL
+        case ex.Size(name) | ex.Var(name):
+            return known.get(name, 1)
+        case ex.Bin("*", lhs, rhs):
+            return min(divisor(lhs, known) * divisor(rhs, known), _ALL)
+        case ex.Bin("+" | "-" | "min" | "max", lhs, rhs):
+            return gcd(divisor(lhs, known), divisor(rhs, known))
+        case ex.Bin("%", lhs, rhs):
+            return gcd(divisor(lhs, known), divisor(rhs, known))
+        case _:
+            return 1
+
+
+def kernel_divisors(kernel: ir.Kernel) -> dict[str, int]:
+    """For each size and scalar variable a power of two that divides it wherever it has a value.
+
+    Variables start from "everything" and are lowered to what their assignments allow until nothing changes, so the
+    result holds by induction over the assignments of a run.
+    """
+    values: dict[str, list[ex.Expr]] = {}
+    for stmt in ir.walk(kernel.body):
+        match stmt:
+            case ir.Assign(dst=name, value=value):
+                values.setdefault(name, []).append(value)
+            case ir.For(var=name, lo=lo, step=step):
+                values.setdefault(name, []).extend((lo, ex.Int(step)))
+            case ir.Programs(var=name):
+                values.setdefault(name, []).append(ex.Int(1))
+            case _:
+                pass
+    known = {**divisors(kernel.assumptions), **dict.fromkeys(values, _ALL)}
+    changed = True
+    while changed:
+        changed = False
+        for name, sources in values.items():
+            now = gcd(*(divisor(e, known) for e in sources))
+            if now < known[name]:
+                known[name], changed = now, True
+    return known
+
+
+def vector_elements(view: ir.View, param: ir.Param, known: Known, *, masked: bool) -> int:
+    """Elements that one access may move at once: at most 16 bytes, aligned, and all inside or all outside the tensor.
+
+    Counts from the start of the tensor, which a launch holds to be a multiple of 16 bytes. A tensor whose last
+    dimension is not contiguous is accessed element by element.
+    """
+    strides = param.type.strides
+    if not strides or strides[-1] != ex.Int(1):
+        return 1
+    widest = max(1, 16 // param.type.dtype.bytes)
+    found = gcd(divisor(view.origin[-1], known), *(divisor(s, known) for s in strides[:-1]))
+    if masked:
+        found = gcd(found, divisor(param.type.shape[-1], known))
+    return min(widest, found)
