@@ -16,7 +16,7 @@ from tilewright.ir import nodes as ir
 from tilewright.layout import LayoutError
 from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
-from tilewright_agent.shapes import Sizes, roles, tensor_shapes
+from tilewright_analysis.perf.shapes import Sizes, roles, tensor_shapes
 from tilewright_agent.worker.protocol import PROTOCOL, Message
 
 JOB_SECONDS = 300.0
