@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.frontend import KernelUnit
+from tilewright.ir import expr as ex
 from tilewright.ir.nodes import Kernel
 from tilewright.ir.types import BarrierType, SharedType, TileType, Type
 from tilewright_server.stages import expanded_kernel
@@ -64,18 +65,18 @@ def _explicit_types(unit: KernelUnit) -> Mapping[str, Type]:
 
 def _tensor(kernel: Kernel, name: str) -> str:
     kind = kernel.param(name).type
-    return f"Global[{', '.join([str(kind.dtype), *map(str, kind.shape)])}]"
+    return f"Global[{', '.join([str(kind.dtype), *map(ex.show, kind.shape)])}]"
 
 
 def _tensor_details(kernel: Kernel, name: str) -> Iterator[str]:
     kind = kernel.param(name).type
-    yield f"tensor in global memory; strides ({', '.join(map(str, kind.strides))}) elements"
+    yield f"tensor in global memory; strides ({', '.join(map(ex.show, kind.strides))}) elements"
 
 
 def _size_details(kernel: Kernel, name: str) -> Iterator[str]:
-    users = [p.name for p in kernel.params if any(name in str(extent) for extent in p.type.shape)]
+    users = [p.name for p in kernel.params if any(name in ex.names(extent) for extent in p.type.shape)]
     yield f"problem size, at least 1; an extent of {', '.join(users)}"
-    about = [str(a.expr) for a in kernel.assumptions if name in str(a.expr)]
+    about = [ex.show(a.expr) for a in kernel.assumptions if name in ex.names(a.expr)]
     if about:
         yield "assumed: " + ", ".join(f"`{fact}`" for fact in about)
 

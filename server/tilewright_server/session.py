@@ -58,6 +58,12 @@ class KernelState:
         places = {(f.code, f.span) for f in decided}
         return problems + decided + tuple(f for f in self.stale if (f.code, f.span) not in places)
 
+    @property
+    def errors(self) -> int:
+        """Number of problems because of which the kernel could not be verified."""
+        problems = self.report.problems if self.report is not None else self.unit.problems
+        return sum(problem.severity == "error" for problem in problems)
+
     def count(self, verdict: str) -> int:
         """Number of obligations decided so far with that verdict."""
         decided = self.report.obligations if self.report is not None else self.obligations

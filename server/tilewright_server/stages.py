@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 
 from tilewright.frontend import KernelUnit
 from tilewright.ir.nodes import Kernel
 from tilewright.lower import Lowered
+from tilewright.lower.compile import Compiled
 from tilewright.source import SourceText, Span
 from tilewright_server import engine
 from tilewright_server.errors import UsageError
@@ -60,11 +62,42 @@ def gluon(unit: KernelUnit) -> str:
     return lowered_kernel(unit).source
 
 
+def compiled_kernel(unit: KernelUnit) -> Compiled:
+    """The kernel compiled ahead of time, for its target, in a process of its own."""
+    from tilewright.lower import LoweringError
+    from tilewright.lower.compile import compile_lowered
+
+    if importlib.util.find_spec("triton") is None:
+        raise MissingExtra("compiling", "triton", "gpu")
+    try:
+        return compile_lowered(lowered_kernel(unit))
+    except LoweringError as error:
+        detail = f"\n{error.detail}" if error.detail else ""
+        raise UsageError(f"{unit.name} cannot be compiled: {error}{_place(unit, error)}{detail}") from error
+
+
+def ptx(unit: KernelUnit) -> str:
+    """PTX of the compiled kernel."""
+    return compiled_kernel(unit).ptx
+
+
+def sass(unit: KernelUnit) -> str:
+    """SASS of the compiled kernel, under a line with its registers, spills and shared memory."""
+    done = compiled_kernel(unit)
+    facts = (
+        f"// {done.target}: {done.registers} registers a thread, {done.spill_stores} bytes spilled, "
+        f"{done.shared} bytes of shared memory, {done.num_warps} warps"
+    )
+    return f"{facts}\n{done.sass}"
+
+
 STAGES: Mapping[str, Callable[[KernelUnit], str]] = {
     "tree": syntax_tree,
     "ir": ir,
     "expanded": expanded_source,
     "gluon": gluon,
+    "ptx": ptx,
+    "sass": sass,
 }
 
 

@@ -1,9 +1,31 @@
-"""The long tasks that editor and command line share; the editor runs them in a worker process."""
+"""The long tasks that editor and command line share; the editor runs them in a worker process.
+
+Each takes a text and the name of a kernel in it, tells of its progress, and returns plain values that the protocol
+carries. All raise UsageError with what the person has to know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypedDict
+
+from tilewright.frontend import KernelUnit
+from tilewright.source import SourceText
+from tilewright_server import engine
+from tilewright_server.errors import UsageError
+
+
+class RunResult(TypedDict):
+    """What became of a run; times are in milliseconds, and null unless a GPU was timed."""
+
+    device: str
+    label: str
+    correct: bool | None
+    max_error: float | None
+    median_ms: float | None
+    baseline_ms: float | None
+    shapes: list[dict[str, int]]
+    message: str
 
 
 class OnProgress(Protocol):
@@ -14,4 +36,33 @@ class OnProgress(Protocol):
         ...
 
 
-TASKS: Mapping[str, Callable[..., object]] = {}
+def run(*, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress) -> RunResult:
+    """Run a kernel on the default problem sizes and compare it with its reference."""
+    return run_unit(_unit(source, kernel, target), runner, None, progress)
+
+
+def run_unit(unit: KernelUnit, runner: str, shapes: list[Mapping[str, int]] | None, progress: OnProgress) -> RunResult:
+    """The same for a unit, at the given problem sizes (None: some that the tiles divide, some with remainders)."""
+    from tilewright_agent import runner as runners
+
+    engine.healthy_kernel(unit)
+    result = runners.run_unit(unit, runner, shapes, lambda message, share: progress(message, round(100 * share)))
+    if result.status != "ok":
+        raise UsageError(f"{unit.name} was not run: {result.message}")
+    return {
+        "device": result.device,
+        "label": result.label,
+        "correct": result.correct,
+        "max_error": result.max_error,
+        "median_ms": result.median_ms,
+        "baseline_ms": result.baseline_ms,
+        "shapes": [dict(shape) for shape in result.shapes],
+        "message": result.message,
+    }
+
+
+TASKS: Mapping[str, Callable[..., object]] = {"run": run}
+
+
+def _unit(source: SourceText, kernel: str, target: str) -> KernelUnit:
+    return engine.configured(engine.find_unit(engine.parse(source), kernel), target)

@@ -100,15 +100,14 @@ class Editor:
         assert isinstance(hover.contents, types.MarkupContent)
         return hover.contents.value
 
-    async def code_actions(self, text: str, only: list[str] | None = None) -> list[types.CodeAction]:
+    async def code_actions(self, text: str, only: list[str] | None = None) -> list[types.CodeAction | types.Command]:
         at = self.position(text)
         params = types.CodeActionParams(
             types.TextDocumentIdentifier(self.uri),
             types.Range(at, at),
             types.CodeActionContext(diagnostics=[], only=only),
         )
-        found = await self.client.text_document_code_action_async(params) or []
-        return [action for action in found if isinstance(action, types.CodeAction)]
+        return list(await self.client.text_document_code_action_async(params) or [])
 
     async def command(self, name: str, kernel: str) -> Any:
         params = types.ExecuteCommandParams(f"tilewright.server.{name}", [{"uri": self.uri, "kernel": kernel}])
@@ -135,6 +134,14 @@ class Editor:
         breaks = self.text[:at].replace("\r\n", "\n").replace("\r", "\n").count("\n")
         column = len(self.text[line_start:at].encode("utf-16-le")) // 2
         return types.Position(breaks, column)
+
+
+def worker_pids(editor: Editor) -> list[int]:
+    """The processes that the server has started."""
+    server = editor.client._server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None
+    tasks = Path(f"/proc/{server.pid}/task").iterdir()
+    return sorted(int(pid) for task in tasks for pid in (task / "children").read_text().split())
 
 
 def client() -> LanguageClient:
@@ -193,6 +200,17 @@ async def fake_log(tmp_path: Path) -> AsyncIterator[tuple[Editor, Path]]:
     yield Editor(made), log
     await made.shutdown_session()
     await made.stop()
+
+
+@pytest_lsp.fixture(
+    config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment())
+)
+async def untrusted(lsp_client: LanguageClient) -> AsyncIterator[None]:
+    """The same for a client that does not trust the workspace."""
+    options = {"workspaceTrusted": False, "target": "", "runner": "local"}
+    await lsp_client.initialize_session(types.InitializeParams(capabilities(), initialization_options=options))
+    yield
+    await lsp_client.shutdown_session()
 
 
 @pytest.fixture

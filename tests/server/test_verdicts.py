@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from server.conftest import HEADER, Editor, elementwise
+from server.conftest import HEADER, Editor, elementwise, worker_pids
 
 
 async def test_a_faulty_kernel_gets_a_squiggle_that_vanishes_with_the_fault(editor: Editor) -> None:
@@ -109,7 +109,7 @@ async def test_old_findings_stay_in_place_until_newer_ones_are_known(editor: Edi
 async def test_a_worker_killed_from_outside_is_replaced_and_the_check_goes_on(editor: Editor, tmp_path: Path) -> None:
     editor.open(HEADER + elementwise("square", store="slow 40"))
     await asyncio.sleep(0.8)
-    os.kill(worker_pid(editor), signal.SIGKILL)
+    os.kill(worker_pids(editor)[0], signal.SIGKILL)
     await editor.until_verdicts("✓ proved (40 obligations)")
     assert any("stopped unexpectedly" in m.message for m in editor.client.log_messages)
 
@@ -153,10 +153,3 @@ async def test_an_ordinary_python_file_is_left_alone(editor: Editor) -> None:
     editor.open("print 'python 2'\nx = (\n")
     assert await editor.lenses() == []
     assert editor.diagnostics == []
-
-
-def worker_pid(editor: Editor) -> int:
-    """The worker is the only child of the server."""
-    server = editor.client._server  # pyright: ignore[reportPrivateUsage]
-    assert server is not None
-    return int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()[0])

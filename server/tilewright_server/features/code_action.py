@@ -59,7 +59,7 @@ def _findings_at(snapshot: Snapshot, selected: Span) -> Iterator[Finding]:
 
 def _kernel_commands(snapshot: Snapshot, selected: Span) -> Iterator[types.CodeAction]:
     state = snapshot.kernel_at(selected.start)
-    if state is None or any(problem.severity == "error" for problem in state.unit.problems):
+    if state is None or state.errors:
         return
     name = state.unit.name
     for title, command in COMMANDS:

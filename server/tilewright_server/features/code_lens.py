@@ -28,7 +28,7 @@ def code_lens(ls: TilewrightServer, params: types.CodeLensParams) -> list[types.
 
 def verdict_title(state: KernelState) -> str:
     """Such as "✓ proved (23 obligations)", "✗ 2 refuted", "… checking (12 decided)"."""
-    errors = sum(problem.severity == "error" for problem in state.unit.problems)
+    errors = state.errors
     refuted, unknown, proved = state.count("refuted"), state.count("unknown"), state.count("proved")
     if errors:
         return f"✗ {plural(errors, 'problem')}"

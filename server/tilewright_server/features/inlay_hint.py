@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from lsprotocol import types
@@ -48,10 +49,20 @@ def _assigned_tiles(state: KernelState, snapshot: Snapshot) -> Iterator[tuple[in
         tile = kernel.types.get(name) if isinstance(name, str) else None
         if not isinstance(name, str) or not isinstance(tile, TileType):
             continue
-        start = state.unit.offset + stmt.span.start
-        end = start + len(name.encode())
-        # Statements that no assignment of this name makes (temporaries, what an expansion adds) start with other text.
-        written = snapshot.source.data[start : end + 2].decode("utf-8", "replace")
-        if written.startswith(name) and written[len(name) :].lstrip()[:1] in ("=", "") and end not in seen:
+        end = _end_of_target(name.encode(), snapshot.source.data, state.unit.offset + stmt.span.start)
+        if end is not None and end not in seen:
             seen.add(end)
             yield end, tile
+
+
+def _end_of_target(name: bytes, data: bytes, at: int) -> int | None:
+    """Where `name` ends in the assignment `name = …` whose statement, or whose value, begins at `at`.
+
+    None for what no assignment of this name makes: temporaries, and statements that an expansion adds.
+    """
+    line = data.rfind(b"\n", 0, at) + 1
+    before = re.search(rb"(?<![\w.])" + re.escape(name) + rb"(?=\s*=\s*$)", data[line:at])
+    if before is not None:
+        return line + before.end()
+    here = re.match(re.escape(name) + rb"(?=\s*=[^=])", data[at : at + len(name) + 8])
+    return at + here.end() if here is not None else None

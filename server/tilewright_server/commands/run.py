@@ -1,0 +1,84 @@
+"""`tilewright run`: execute a kernel, compare it with its reference, and time it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from tilewright_server import engine, sources, tasks
+from tilewright_server.commands.check import add_instance_arguments, parse_constants
+from tilewright_server.errors import UsageError
+from tilewright_server.output.words import pairs
+from tilewright_server.sources import KernelPath
+
+SUMMARY = "run a kernel, compare it with its reference, and time it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the kernel, where to run it, and on which sizes."""
+    parser.add_argument(
+        "kernel", metavar="FILE[::KERNEL]", help="the kernel; its name may be left out if it is the only one"
+    )
+    add_runner_argument(parser)
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="M=1024,N=512",
+        help="one problem to run; may be repeated (default: even and odd sizes near the tiles, large ones on a GPU)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_instance_arguments(parser)
+
+
+def add_runner_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --runner."""
+    parser.add_argument(
+        "--runner",
+        default="local",
+        metavar="COMMAND",
+        help="where to run: local (its GPU, or the CPU interpreter without one), or a command that starts a worker, "
+        "such as 'ssh HOST tilewright-worker'",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run and print; 1 when the result is wrong."""
+    path = KernelPath.parse(arguments.kernel)
+    unit = engine.find_unit(engine.parse(sources.read(path.file)), path.kernel)
+    unit = engine.configured(unit, arguments.target, parse_constants(arguments.const))
+    shapes = [_sizes(text) for text in arguments.size] or None
+    result = tasks.run_unit(unit, arguments.runner, shapes, show_progress)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+    else:
+        _print(unit.name, result)
+    return int(result["correct"] is False)
+
+
+def show_progress(message: str, percent: int | None = None) -> None:
+    """A line on stderr, where it does not mix with the result; only for a person who waits."""
+    if sys.stderr.isatty():
+        print(f"{f'{percent:3d} % ' if percent is not None else ''}{message}", file=sys.stderr)
+
+
+def _print(name: str, result: tasks.RunResult) -> None:
+    outcome = "not compared" if result["correct"] is None else "correct" if result["correct"] else "wrong"
+    error = f", largest error {result['max_error']:.2e}" if result["max_error"] is not None else ""
+    print(f"{name} on {result['label'] or result['device']}: {outcome}{error}")
+    if result["median_ms"] is not None:
+        print(f"  median {result['median_ms']:.4f} ms")
+    if result["baseline_ms"] is not None:
+        print(f"  reference {result['baseline_ms']:.4f} ms in the same run")
+    for shape in result["shapes"]:
+        print(f"  {pairs(shape)}")
+    if result["message"]:
+        print(result["message"])
+
+
+def _sizes(text: str) -> dict[str, int]:
+    try:
+        return {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise UsageError(f"--size {text}: write names and whole numbers, such as M=1024,N=512") from None
