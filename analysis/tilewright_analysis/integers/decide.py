@@ -65,7 +65,7 @@ class Decider:
             return model
         fixed: dict[str, ex.Expr] = {n: ex.Int(v) for n, v in model.items()}
         rest = tuple(ex.substitute(f, fixed) for f in facts)
-        open_ = tuple(f for f in rest if not isinstance(f, ex.Int))
+        open_ = tuple(f for f in rest if ex.names(f) and not any(isinstance(e, ex.Var) for e in ex.walk(f)))
         question = Question(ex.Int(0), open_)
         found = probe(question) if open_ else {}
         if found is None:

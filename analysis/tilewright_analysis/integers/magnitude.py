@@ -18,7 +18,7 @@ from tilewright.ir import nodes as ir
 from .question import MAX_SIZE, Binder
 from .ranges import Interval, interval
 
-MAX_TENSOR_BYTES = 1 << 40
+MAX_TENSOR_BYTES = 1 << 39
 
 Monomial = tuple[str, ...]  # names of sizes, sorted, with repetition
 Polynomial = Mapping[Monomial, Fraction]

@@ -4,13 +4,14 @@ Scalars are 32-bit integers. Origins of tiles, tile counts and everything comput
 2**31 for all sizes that can be launched; a product of sizes usually does not. The address itself (row times stride)
 is computed in 64 bits.
 
-Sizes are at most 2**31 - 2**16 and no tensor is larger than 1 TiB; the launch checks the first. Counters that a loop
+Sizes are at most 2**31 - 2**16 and no tensor is larger than 512 GiB; the launch checks the first. Counters that a loop
 carries are not examined: they count iterations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -82,31 +83,32 @@ def _claim(value: ex.Expr) -> ex.Expr:
 
 
 def _large_example(context: KernelContext, site: Site, value: ex.Expr) -> dict[str, int] | None:
-    """Sizes of powers of two, or one size large, at the last program and iteration."""
-    names = context.kernel.sizes
+    """Powers of two for the sizes that matter, smallest product first, at the last program and iteration."""
+    matter = {n for e in (value, *(e for b in site.loops for e in (b.lo, b.hi))) for n in ex.names(e)}
+    names = [n for n in context.kernel.sizes if n in matter]
     known = known_divisors(context.assumptions)
-    choices = [{n: max(1 << k, known.get(n, 1)) for n in names} for k in range(1, 31)]
-    choices += [
-        {n: MAX_SIZE // known.get(n, 1) * known.get(n, 1) if n == big else known.get(n, 1) for n in names}
-        for big in names
-    ]
-    for sizes in choices:
-        env: dict[str, int] = dict(sizes)
-        try:
-            if not all(ex.evaluate(a, env) for a in context.assumptions) or not _in_memory(context, env):
-                continue
-            for b in site.loops:
-                lo, hi = ex.evaluate(b.lo, env), ex.evaluate(b.hi, env)
-                values = range(lo, hi, b.step)
-                if not values:
-                    break
-                env[b.name] = values[-1]
-            else:
-                if all(ex.evaluate(c, env) for c in site.conditions) and not ex.evaluate(_claim(value), env):
-                    return env
-        except ex.EvaluationError:
-            continue
+    least = {n: known.get(n, 1) for n in context.kernel.sizes}
+    exponents = range(0, 31) if len(names) <= 2 else range(0, 31, 5)
+    for choice in sorted(product(exponents, repeat=len(names)), key=lambda c: (sum(c), max(c, default=0))):
+        env = {**least, **{n: least[n] << k for n, k in zip(names, choice, strict=True)}}
+        if all(v <= MAX_SIZE for v in env.values()) and _breaks(context, site, value, env):
+            return env
     return None
+
+
+def _breaks(context: KernelContext, site: Site, value: ex.Expr, env: dict[str, int]) -> bool:
+    """Whether `value` leaves 32 bits at these sizes; puts the values of the binders into `env`."""
+    try:
+        if not all(ex.evaluate(a, env) for a in context.assumptions) or not _in_memory(context, env):
+            return False
+        for b in site.loops:
+            values = range(ex.evaluate(b.lo, env), ex.evaluate(b.hi, env), b.step)
+            if not values:
+                return False
+            env[b.name] = values[-1]
+        return all(ex.evaluate(c, env) for c in site.conditions) and not ex.evaluate(_claim(value), env)
+    except ex.EvaluationError:
+        return False
 
 
 def _in_memory(context: KernelContext, env: Values) -> bool:
@@ -122,7 +124,7 @@ def _in_memory(context: KernelContext, env: Values) -> bool:
 def _finding(context: KernelContext, site: Site, part: ex.Expr, value: ex.Expr, decision: Decision) -> Obligation:
     text = ex.show(part)
     if decision.verdict == "unknown":
-        return unknown(context, CODE, "memory", _WHAT, site.stmt.span, f"{text}: {decision.missing}")
+        return unknown(context, CODE, "memory", _WHAT, site.stmt.span, f"for {text}, {decision.missing}")
 
     def message(m: Values) -> str:
         return f"{text} is {ex.evaluate(value, m)} here and does not fit a 32-bit integer (below {_LIMIT})."

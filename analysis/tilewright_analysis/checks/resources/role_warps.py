@@ -32,7 +32,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     target = TARGETS.get(kernel.target)
     for i, role in enumerate(roles):
         problem = _warps(f"Role {role.name}", role.warps, role.body)
-        if target is not None and not target.has("setmaxnreg"):
+        if i == 0 and target is not None and not target.has("setmaxnreg"):
             having = ", ".join(t.name for t in TARGETS.values() if t.has("setmaxnreg"))
             problem = problem or f"{target.name} has no roles; targets that do: {having}."
         if i == 0 and role.warps != kernel.warps:
