@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { environment, eventually, inWindow } from "./support.mts";
+import { environment, eventually, inWindow, type Window } from "./support.mts";
 
 const file = path.join(environment("TILEWRIGHT_E2E_WORKSPACE"), environment("TILEWRIGHT_E2E_FILE"));
 const kernel = environment("TILEWRIGHT_E2E_KERNEL");
@@ -10,7 +10,16 @@ const kernel = environment("TILEWRIGHT_E2E_KERNEL");
 await inWindow(async (window) => {
   const before = fs.readFileSync(file, "utf8");
   await window.lensOf(kernel, "proved");
-  await window.step("lens says proved");
+  await window.line(/acc:\sf32\[128,\s256\]/).first().waitFor();
+  await window.step("lens says proved, inlay hints show shapes");
+
+  await window.pointAt(window.line("tw.mma(").locator("span", { hasText: "acc" }).last());
+  await showsHover(window, /\w+: f(16|32)\[\d+, \d+\]/);
+  await window.step("hover shows the type of a value");
+  await window.pointAt(window.line(`def ${kernel}(`).locator("span", { hasText: kernel }).last());
+  await showsHover(window, /obligations/);
+  await window.step("hover shows the facts of the kernel");
+  await window.page.mouse.move(5, 890);
 
   await (await window.lensOf(kernel, /^Run$/)).click();
   const result = window.notification(new RegExp(`${kernel}: correct .*interpreter`));
@@ -62,3 +71,9 @@ await inWindow(async (window) => {
   await eventually("saving the proposal", () => fs.readFileSync(file, "utf8") !== before);
   await window.step("proposal applied, proved and saved");
 });
+
+async function showsHover(window: Window, text: RegExp): Promise<void> {
+  const hover = window.page.locator(".monaco-hover", { hasText: text }).first();
+  await hover.waitFor();
+  console.log(`         hover: ${(await hover.innerText()).replace(/\s+/g, " ").slice(0, 800)}`);
+}
