@@ -1,0 +1,369 @@
+"""The flat code that the machine executes: instructions with compiled scalars, loops, oracles and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright_analysis.async_.forms import Form, Trip
+
+Scalar = Callable[[list[int]], int]
+
+PRIMITIVE: dict[str, str] = {
+    "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "//": "({} // {})", "%": "({} % {})", "^": "({} ^ {})",
+    "min": "min({}, {})", "max": "max({}, {})", "cdiv": "(-(-{} // {}))", "<": "({} < {})", "<=": "({} <= {})",
+    "==": "({} == {})", "!=": "({} != {})", "and": "({} and {})", "or": "({} or {})",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _compiled(source: str) -> Scalar:
+    return cast(Scalar, eval(f"lambda e: {source}", {"min": min, "max": max}))
+
+
+def compile_scalar(expr: ex.Expr, slots: Mapping[str, int]) -> Scalar:
+    """A function from the slots of a process to the value of `expr`, whose names are all in `slots`."""
+
+    def go(e: ex.Expr) -> str:
+        match e:
+            case ex.Int(value):
+                return f"({value})"
+            case ex.Size(name) | ex.Var(name):
+                return f"e[{slots[name]}]"
+            case ex.Not(arg):
+                return f"(not {go(arg)})"
+            case ex.Bin(op, lhs, rhs):
+                return PRIMITIVE[op].format(go(lhs), go(rhs))
+
+    return _compiled(go(expr))
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """An unknown trip count, shared by all roles: one value for each iteration of the `outer` loop, if it has one.
+
+    `occurrence` tells apart loops over the same count that follow each other.
+    """
+
+    trip: Trip
+    outer: int | None
+    occurrence: int
+    minimum: float
+    maximum: float
+    is_programs: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A loop of one role. `oracle` is None when the trip count is a function of the slots (`bound`).
+
+    `var` has the value `first + step * position`; `first` is None when it depends on sizes.
+    """
+
+    var: str
+    slot: int
+    level: int
+    oracle: int | None
+    offset: int
+    bound: Scalar | None
+    first: int | None = None
+    step: int = 1
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """A coordinate of a tile: opaque part `symbol`, `value` of the slots, and `slopes` by oracle for the normal form.
+
+    `outer`: the opaque part differs from one program iteration to the next.
+    """
+
+    symbol: int
+    outer: bool
+    value: Scalar
+    slopes: tuple[tuple[int, int], ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A view of a tensor: extent (number of the dimension), coordinate and length of each axis."""
+
+    tensor: str
+    dims: tuple[int, ...]
+    origin: tuple[Coordinate, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A shared buffer: `stages` tiles of `shape`, `bytes` each."""
+
+    name: str
+    stages: int
+    shape: tuple[int, ...]
+    bytes: int
+    stmt: ir.Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A barrier array; `first` is the number of its first slot among all slots of the kernel."""
+
+    name: str
+    slots: int
+    arrivals: int
+    first: int
+    stmt: ir.Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stage of a buffer."""
+
+    buffer: Buffer
+    stage: Scalar
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot of a barrier array."""
+
+    barrier: Barrier
+    index: Scalar
+    text: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Instr:
+    """Base of all instructions. `uses` are slots read, `reads` and `writes` register tiles; `elect`: one thread only."""
+
+    stmt: ir.Stmt
+    number: int = 0
+    elect: bool = False
+    uses: frozenset[int] = frozenset()
+    reads: tuple[str, ...] = ()
+    writes: str | None = None
+    sets: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class SetScalar(Instr):
+    """Assign a slot."""
+
+    slot: int
+    value: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class LoopHead(Instr):
+    """Enter the body or leave."""
+
+    loop: Loop
+
+
+@dataclass(slots=True, eq=False)
+class LoopBack(Instr):
+    """Go to the next iteration."""
+
+    loop: Loop
+
+
+@dataclass(slots=True, eq=False)
+class Branch(Instr):
+    """Go on if `value` (an `oracle` comparison `value < N` if given) is true, else to `target`."""
+
+    value: Scalar
+    oracle: int | None
+    target: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Jump(Instr):
+    """Go to `target`."""
+
+    target: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Wait(Instr):
+    """Wait for a phase."""
+
+    bar: Slot
+    parity: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class Arrive(Instr):
+    """Arrive once."""
+
+    bar: Slot
+
+
+@dataclass(slots=True, eq=False)
+class Expect(Instr):
+    """Arrive and announce bytes."""
+
+    bar: Slot
+    bytes: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class TmaLoad(Instr):
+    """Bulk copy to shared memory."""
+
+    box: Box
+    dst: Place
+    bar: Slot
+
+
+@dataclass(slots=True, eq=False)
+class TmaStore(Instr):
+    """Bulk copy from shared memory."""
+
+    box: Box
+    src: Place
+
+
+@dataclass(slots=True, eq=False)
+class StoreWait(Instr):
+    """Wait for bulk stores."""
+
+    pending: int
+
+
+@dataclass(slots=True, eq=False)
+class CpAsync(Instr):
+    """Asynchronous copy by all threads."""
+
+    box: Box
+    dst: Place
+
+
+@dataclass(slots=True, eq=False)
+class CpCommit(Instr):
+    """Close a group."""
+
+
+@dataclass(slots=True, eq=False)
+class CpWait(Instr):
+    """Wait for groups."""
+
+    pending: int
+
+
+@dataclass(slots=True, eq=False)
+class SharedLoad(Instr):
+    """Shared memory to registers."""
+
+    dst: str
+    src: Place
+
+
+@dataclass(slots=True, eq=False)
+class SharedStore(Instr):
+    """Registers to shared memory."""
+
+    dst: Place
+    src: str
+
+
+@dataclass(slots=True, eq=False)
+class Wgmma(Instr):
+    """Asynchronous product of shared operands; `split` warpgroups share the rows of `a`."""
+
+    dst: str
+    a: Place
+    b: Place
+    acc: str
+    split: bool
+
+
+@dataclass(slots=True, eq=False)
+class WgmmaWait(Instr):
+    """Wait for products."""
+
+    pending: int
+
+
+@dataclass(slots=True, eq=False)
+class Mma(Instr):
+    """Product of register operands."""
+
+    dst: str
+    a: str
+    b: str
+    acc: str
+
+
+@dataclass(slots=True, eq=False)
+class Fence(Instr):
+    """Proxy fence."""
+
+
+@dataclass(slots=True, eq=False)
+class RoleSync(Instr):
+    """Barrier over the threads of the role."""
+
+
+@dataclass(slots=True, eq=False)
+class Compute(Instr):
+    """Pure operation on register tiles."""
+
+    op: ir.Compute
+    shapes: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Load(Instr):
+    """Global memory to registers."""
+
+    dst: str
+    box: Box
+
+
+@dataclass(slots=True, eq=False)
+class Store(Instr):
+    """Registers to global memory."""
+
+    box: Box
+    src: str
+
+
+@dataclass(slots=True, eq=False)
+class RoleCode:
+    """The code of one role, executed by `groups` processes (warpgroups, or one for fewer than four warps)."""
+
+    name: str
+    groups: int
+    code: list[Instr]
+    slots: dict[str, int]
+    loops: list[Loop]
+    # How a slot enters the normal form: None exactly, else (modulus, largest value that matters by itself).
+    modes: list[tuple[int, int] | None] = field(default_factory=list[tuple[int, int] | None])
+    live_slots: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    live_tiles: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """An encoded kernel."""
+
+    kernel: ir.Kernel
+    roles: list[RoleCode]
+    oracles: list[Oracle]
+    symbols: list[Form]
+    dims: list[Form]
+    buffers: dict[str, Buffer]
+    barriers: dict[str, Barrier]
+    # For each oracle: the loops' oracles by whose position it is normalized, and the largest constant it meets.
+    ties: list[frozenset[int]]
+    small: list[int]
+    siblings: list[tuple[int, ...]]

@@ -1,0 +1,185 @@
+"""Alignment, completeness and placement: the rules for coordinate tags at products and stores."""
+
+from __future__ import annotations
+
+from math import floor
+
+from tilewright.ir.types import TileType
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.findings import Reporter, sid
+from tilewright_analysis.async_.flow import contracted_dims
+from tilewright_analysis.async_.forms import Facts
+from tilewright_analysis.async_.state import INF, Process, State
+from tilewright_analysis.async_.tags import (
+    Axis,
+    Cover,
+    Interval,
+    Lost,
+    Slopes,
+    Tag,
+    Value,
+    constant_tile,
+    joined,
+    overlap,
+)
+
+
+class Tags:
+    """The tag rules of one program."""
+
+    def __init__(self, program: c.Program, report: Reporter) -> None:
+        self.program = program
+        self.report = report
+        self.needs = contracted_dims(program)
+        self.facts = Facts.of(program.kernel.assumptions)
+
+    def unknown(self, rank: int) -> Value:
+        """A value about which nothing is claimed, after its absence has been reported."""
+        return constant_tile(rank)
+
+    def depth(self, operand: str) -> int:
+        """Length of the contraction of an operand in registers."""
+        kind = self.program.kernel.types[operand]
+        return kind.shape[-1] if isinstance(kind, TileType) else 0
+
+    def tag(self, p: Process, dim: int, at: c.Coordinate) -> Tag:
+        """The tag of an axis that starts at a coordinate."""
+        slopes: Slopes = tuple((o, self._outer(p, o), factor) for o, factor in at.slopes)
+        return Tag(dim, at.symbol, p.outer if at.outer else -1, int(at.value(p.env)), slopes, at.text)
+
+    def _outer(self, p: Process, oracle: int) -> int:
+        return p.outer if self.program.oracles[oracle].outer is not None else 0
+
+    def loaded(self, p: Process, box: c.Box) -> Value:
+        """The tile of a view."""
+        axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
+        return Value(axes, source=box.tensor)
+
+    # ------------------------------------------------------------------------------------------- products
+
+    def product(
+        self, s: State, p: Process, o: c.Wgmma | c.Mma, a: Value, b: Value, acc: Value | None, depth: int, token: int | None
+    ) -> Value:  # fmt: skip
+        """`a @ b + acc`: the contracted axes must carry equal coordinates, the accumulator those of the product."""
+        rows, left = a.axes if len(a.axes) == 2 else (None, None)
+        right, columns = b.axes if len(b.axes) == 2 else (None, None)
+        covers = acc.covers if acc is not None else ()
+        axes = (rows, columns)
+        for name, side in (("left", left), ("right", right)):
+            if isinstance(side, Lost):
+                self.report.lost("TW101", sid(o), p, o, side, f"the {name} operand")
+        if isinstance(left, Tag) and isinstance(right, Tag):
+            if left.dim != right.dim:
+                self.report.other_dimension(s, p, o, a, b, left, right)
+            elif not left.same_coordinate(right):
+                self.report.misaligned(s, p, o, a, b, left, right)
+        along = left if isinstance(left, Tag) else right
+        if acc is not None:
+            for mine, held in zip(axes, acc.axes, strict=False):
+                if isinstance(held, Tag) and isinstance(mine, Tag):
+                    if held.dim != mine.dim or not held.same_coordinate(mine):
+                        self.report.other_tile(s, p, o, held, mine)
+                elif isinstance(held, Lost):
+                    self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
+        if isinstance(along, Tag):
+            covers = self._contracted(s, p, o, covers, along, depth)
+        return Value(axes, covers, token)
+
+    def _contracted(
+        self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int
+    ) -> tuple[Cover, ...]:
+        low, high = along.const, along.const + depth
+        if along.symbol == 0 and low < 0:
+            self.report.negative(p, o, along)
+            return covers
+        part = Interval(low, along.slopes, high, along.slopes)
+        for i, cover in enumerate(covers):
+            if (cover.dim, cover.symbol, cover.outer) != (along.dim, along.symbol, along.outer):
+                continue
+            if cover.intervals and low < cover.intervals[0].low:
+                self.report.negative(p, o, along)
+                return covers
+            twice = overlap(cover, low, high)
+            if twice is not None:
+                if twice[0] < self.size_bounds(s, along.dim, p.outer)[1]:
+                    self.report.twice(s, p, o, along, twice)
+                return covers
+            return (*covers[:i], joined(cover, part), *covers[i + 1 :])
+        start = Cover(along.dim, along.symbol, along.outer, (), p.outer, along.text)
+        return (*covers, joined(start, part))
+
+    # ------------------------------------------------------------------------------------------- completeness
+
+    def size_bounds(self, s: State, dim: int, outer: int) -> tuple[float, float]:
+        """(least, greatest) value of a dimension's extent that the decided trip counts of an iteration allow."""
+        extent = self.program.dims[dim]
+        if extent.is_constant:
+            return float(extent.const), float(extent.const)
+        low, high = self.facts.bounds(extent)
+        for i, oracle in enumerate(self.program.oracles):
+            form = oracle.trip.form
+            if oracle.is_programs or len(form.terms) != len(extent.terms) or form.terms[0][0] != extent.terms[0][0]:
+                continue
+            factor = form.terms[0][1] / extent.terms[0][1]
+            scaled = tuple((k, v * factor) for k, v in extent.terms)
+            if factor <= 0 or form.terms != scaled:
+                continue
+            at = (i, outer if oracle.outer is not None else 0)
+            least, most = s.oracles.get(at, (oracle.minimum, oracle.maximum))
+            # ceil((factor * (extent - e) + r) / step) = N  bounds the extent from both sides.
+            shift = form.const - extent.const * factor
+            step = oracle.trip.step
+            if most < INF:
+                high = min(high, float(floor((int(most) * step - shift) / factor)))
+            if least > -INF:
+                low = max(low, float(floor(((int(least) - 1) * step - shift) / factor)) + 1)
+        return low, high
+
+    def complete(self, s: State, cover: Cover) -> bool:
+        """True when all of the dimension has been contracted."""
+        if cover.complete:
+            return True
+        if cover.symbol != 0 or len(cover.intervals) > 1:
+            return False
+        _, most = self.size_bounds(s, cover.dim, cover.inner)
+        if not cover.intervals:
+            return most <= 0
+        return cover.intervals[0].low <= 0 and cover.intervals[0].high >= most
+
+    def closed(self, s: State, p: Process, o: c.Instr, value: Value) -> Value:
+        """`value` with the contractions that are complete marked so, which makes them independent of the iteration."""
+        covers = [
+            Cover(v.dim, v.symbol, v.outer, (), v.inner, v.text, True) if self.complete(s, v) else v
+            for v in value.covers
+        ]
+        for dim in self._missing(s, p, o, value):
+            if self.size_bounds(s, dim, p.outer)[1] <= 0:
+                covers.append(Cover(dim, 0, -1, (), p.outer, "", True))
+        return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source)
+
+    def _missing(self, s: State, p: Process, o: c.Instr, value: Value) -> list[int]:
+        held = {v.dim for v in value.covers}
+        return sorted(self.needs.get((p.role.name, o.number), frozenset()) - held)
+
+    # ------------------------------------------------------------------------------------------- stores
+
+    def placed(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
+        """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete."""
+        for cover in value.covers:
+            if not self.complete(s, cover):
+                self.report.incomplete(s, p, o, cover, self.size_bounds(s, cover.dim, cover.inner))
+        for dim in self._missing(s, p, o, value):
+            bounds = self.size_bounds(s, dim, p.outer)
+            if bounds[1] > 0:
+                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), p.outer, ""), bounds)
+        for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
+            if axis is None:
+                continue
+            if isinstance(axis, Lost):
+                self.report.lost("TW103", sid(o), p, o, axis, "the stored value")
+                continue
+            want = self.tag(p, dim, at)
+            if axis.dim != want.dim:
+                self.report.misplaced_dimension(s, p, o, box, i, axis, axis.dim in box.dims)
+            elif not axis.same_coordinate(want):
+                self.report.misplaced(s, p, o, box, i, axis, want)

@@ -1,0 +1,177 @@
+"""The engine as a function: a kernel goes in, a verdict on each obligation comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.encode import encode
+from tilewright_analysis.async_.explain import refuted
+from tilewright_analysis.async_.findings import Found
+from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
+from tilewright_analysis.async_.obligations import Obligation, obligations
+from tilewright_analysis.async_.search import Searched, search
+from tilewright_analysis.async_.sizes import solve
+
+# What a verdict on the left rests on: with a violation on the right, values or schedules are not what was executed.
+CONTROL = frozenset({"TW402", "TW403", "TW405", "TW407"})
+ORDER = frozenset({"TW401", "TW404"})
+CONTENT = frozenset({"TW203", "TW204"})
+TAGS = frozenset({"TW101", "TW102", "TW103"})
+# Sizes up to this many steps of a loop are tried when trip counts of different tiles disagree.
+SAME_COUNT_LIMIT = 8
+
+Key = tuple[str, str]
+
+
+def explore(
+    kernel: ir.Kernel, *, budget: Budget | None = None, cancelled: Callable[[], bool] | None = None
+) -> AsyncResult:
+    """Decide the asynchronous and tag obligations of an explicit kernel, automatic syncs included, for all sizes.
+
+    Refuted outcomes carry sizes, iteration, role and a trace; unknown ones say what is missing. Never raises for a kernel
+    that the front end accepts.
+    """
+    budget = budget or Budget()
+    start = time.perf_counter()
+    todo = obligations(kernel)
+    try:
+        program = encode(kernel)
+    except Unsupported as e:
+        missing = e.missing
+        outcomes = [AsyncOutcome(o.code, o.what, o.span, "unknown", missing, missing=missing) for o in todo]
+        return AsyncResult(tuple(outcomes), milliseconds=_ms(start))
+    first = search(program, budget, cancelled=cancelled)
+    steps, states = first.steps, first.states
+    confirmed: dict[Key, AsyncOutcome] = {}
+    doubtful: dict[Key, str] = {}
+    if first.found:
+        confirmed, doubtful = _confirm(program, first, budget, cancelled)
+        if not confirmed and first.meets and set(doubtful) == set(first.found):
+            # Everything found may come from merged states: decide without merging.
+            again = search(program, budget, meet=False, cancelled=cancelled)
+            steps, states = steps + again.steps, states + again.states
+            if again.complete:
+                first = again
+                confirmed, doubtful = _confirm(program, first, budget, cancelled) if first.found else ({}, {})
+    outcomes = [_outcome(o, first, confirmed, doubtful) for o in todo]
+    return AsyncResult(tuple(outcomes), states, steps, _ms(start))
+
+
+def replay_request(outcome: AsyncOutcome) -> ReplayRequest | None:
+    """What to run in the interpreter to see a refuted outcome; None for other verdicts."""
+    found = outcome.counterexample
+    if found is None:
+        return None
+    tiles = found.values.get("tiles per program")
+    return ReplayRequest(
+        outcome.code, found.sizes, int(tiles) if tiles else None, outcome.span, found.role, found.iteration
+    )  # fmt: skip
+
+
+def _ms(start: float) -> float:
+    return 1e3 * (time.perf_counter() - start)
+
+
+def _confirm(
+    program: c.Program, first: Searched, budget: Budget, cancelled: Callable[[], bool] | None
+) -> tuple[dict[Key, AsyncOutcome], dict[Key, str]]:
+    """(refuted outcomes, what is missing) for what a search found: again breadth first, without merging, with traces."""
+    confirmed: dict[Key, AsyncOutcome] = {}
+    doubtful: dict[Key, str] = {}
+    open_keys: set[Key] = set()
+    for key, found in first.found.items():
+        if found.issue.unknown:
+            doubtful[key] = found.issue.unknown
+        else:
+            open_keys.add(key)
+    if not open_keys:
+        return confirmed, doubtful
+    small = replace(budget, states=min(budget.states, 4000), seconds=min(budget.seconds, 5.0))
+    second = search(
+        program, small, breadth_first=True, meet=False, tracing=True, until=frozenset(open_keys), cancelled=cancelled
+    )  # fmt: skip
+    for key, found in second.found.items():
+        if found.issue.unknown:
+            doubtful.setdefault(key, found.issue.unknown)
+            continue
+        sizes = solve(program, found)
+        if sizes is not None:
+            confirmed[key] = refuted(program, found, sizes)
+        else:
+            open_keys.add(key)
+    for key in open_keys - confirmed.keys():
+        seen = second.found.get(key)
+        # Trip counts that no sizes give may come from tiles with different counts of one size: try equal ones.
+        apart = seen is not None and solve(program, seen, differing=False) is None
+        again = _with_equal_counts(program, key, small, cancelled) if apart else None
+        if again is None:
+            doubtful[key] = (
+                f"sizes at which this happens ({first.found[key].issue.message})" if key in first.found else ""
+            )
+        else:
+            confirmed[key] = again
+    return confirmed, {k: v for k, v in doubtful.items() if k not in confirmed}
+
+
+def _with_equal_counts(
+    program: c.Program, key: Key, budget: Budget, cancelled: Callable[[], bool] | None
+) -> AsyncOutcome | None:
+    """The issue with each size the same in all tiles: trip counts of sizes alone fixed, for a few small sizes."""
+    alone = [
+        (i, o) for i, o in enumerate(program.oracles)
+        if not o.is_programs and o.trip.form.names() <= set(program.kernel.sizes)
+    ]  # fmt: skip
+    if not alone:
+        return None
+    names = sorted({n for _, o in alone for n in o.trip.form.names()})
+    unit = max(o.trip.step for _, o in alone)
+    for n in range(SAME_COUNT_LIMIT + 1):
+        for size in dict.fromkeys((n * unit, max(0, n * unit - 1), n * unit + 1)):
+            env = dict.fromkeys(names, size)
+            fixed = {i: ex.evaluate(o.trip.expr, env) for i, o in alone}
+            quick = replace(budget, states=600, seconds=1.0)
+            r = search(
+                program, quick, breadth_first=True, meet=False, tracing=True, until=frozenset({key}), fixed=fixed,
+                cancelled=cancelled,
+            )  # fmt: skip
+            found = r.found.get(key)
+            sizes = solve(program, found) if found is not None else None
+            if found is not None and sizes is not None:
+                return refuted(program, found, sizes)
+    return None
+
+
+def _outcome(
+    o: Obligation, searched: Searched, confirmed: dict[Key, AsyncOutcome], doubtful: dict[Key, str]
+) -> AsyncOutcome:
+    keys = [(o.code, o.subject), *([(o.code, "*")] if o.code == "TW102" else [])]
+    for key in keys:
+        if key in confirmed:
+            return replace(confirmed[key], what=o.what, subject=o.subject)
+    for key in keys:
+        if key in doubtful:
+            found: Found | None = searched.found.get(key)
+            message = found.issue.message if found is not None else ""
+            related = found.issue.related if found is not None else ()
+            span = found.issue.span if found is not None else o.span
+            return AsyncOutcome(
+                o.code, o.what, span, "unknown", message, related=related, missing=doubtful[key], subject=o.subject
+            )  # fmt: skip
+    broken = {code for code, _ in confirmed} | {code for code, _ in doubtful}
+    missing = ""
+    if not searched.complete:
+        missing = searched.stopped or "not decided because of the first violation"
+    elif broken & CONTROL and o.code not in CONTROL:
+        missing = "not decided because of the first violation"
+    elif broken & ORDER and o.code in CONTENT | TAGS:
+        missing = "not decided while accesses to shared memory race"
+    elif broken & CONTENT and o.code in TAGS:
+        missing = "not decided while a stage is read that does not hold its tile"
+    if missing:
+        return AsyncOutcome(o.code, o.what, o.span, "unknown", missing, missing=missing, subject=o.subject)
+    return AsyncOutcome(o.code, o.what, o.span, "proved", subject=o.subject)

@@ -1,0 +1,487 @@
+"""What goes wrong, in words: turns a broken rule in a state into an issue.
+
+Each method belongs to one rule of the machine. Issues of barriers and deadlocks end the path (they raise); all others
+are noted once for each obligation, and exploration goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.problem import Edit, Fix, Related
+from tilewright.source import Span
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.model import Issue, Violation
+from tilewright_analysis.async_.state import INF, Access, Instance, Phase, Process, State
+from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
+
+Iteration = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One executed operation of a trace."""
+
+    instr: c.Instr
+    role: str
+    iteration: Iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An issue with the trip counts decided so far and the way to it."""
+
+    issue: Issue
+    oracles: dict[Instance, tuple[float, float]]
+    events: tuple[object, ...]
+
+
+def sid(o: c.Instr) -> str:
+    """The name of a statement among the obligations of its kernel object."""
+    return f"statement {id(o.stmt)}"
+
+
+def at(p: Process) -> Iteration:
+    """Loop variables around the current place by name; that of a persistent grid counts the program's own tiles."""
+    return tuple(
+        (loop.var, p.env[loop.slot] if loop.first is None else loop.first + loop.step * p.env[loop.slot])
+        for loop in p.role.loops
+        if loop.start < p.pc < loop.end
+    )
+
+
+def words(iteration: Iteration) -> str:
+    """An iteration in words, with a leading space; empty outside of loops."""
+    return f" at {', '.join(f'{n} = {v}' for n, v in iteration)}" if iteration else ""
+
+
+def describe(o: c.Instr) -> str:
+    """An operation in a few words."""
+    match o:
+        case c.TmaLoad(box=box, dst=dst):
+            return f"the load of {box.tensor} into {dst.text}"
+        case c.CpAsync(box=box, dst=dst):
+            return f"the copy of {box.tensor} into {dst.text}"
+        case c.TmaStore(box=box, src=src):
+            return f"the store of {src.text} to {box.tensor}"
+        case c.Store(box=box):
+            return f"the store to {box.tensor}"
+        case c.Wgmma(a=a, b=b):
+            return f"the wgmma of {a.text} and {b.text}"
+        case c.SharedLoad(src=src):
+            return f"the read of {src.text}"
+        case c.SharedStore(dst=dst):
+            return f"the write of {dst.text}"
+        case c.Wait(bar=bar):
+            return f"the wait on {bar.text}"
+        case c.Arrive(bar=bar):
+            return f"the arrival on {bar.text}"
+        case c.Expect(bar=bar):
+            return f"the announcement on {bar.text}"
+        case c.WgmmaWait(pending=n):
+            return f"wgmma_wait({n})"
+        case c.CpWait(pending=n):
+            return f"cp_wait({n})"
+        case c.StoreWait(pending=n):
+            return f"tma_store_wait({n})"
+        case c.Mma():
+            return "the mma"
+        case c.Fence():
+            return "the proxy fence"
+        case _:
+            return type(o.stmt).__name__.lower()
+
+
+def touched(o: c.Instr) -> frozenset[str]:
+    """Buffers and barriers of an operation; the sentinel `*` marks waits and fences that concern all."""
+    match o:
+        case c.TmaLoad(dst=dst, bar=bar):
+            return frozenset({dst.buffer.name, bar.barrier.name})
+        case c.CpAsync(dst=place) | c.TmaStore(src=place) | c.SharedLoad(src=place) | c.SharedStore(dst=place):
+            return frozenset({place.buffer.name})
+        case c.Wgmma(a=a, b=b):
+            return frozenset({a.buffer.name, b.buffer.name, o.dst})
+        case c.Wait(bar=bar) | c.Arrive(bar=bar) | c.Expect(bar=bar):
+            return frozenset({bar.barrier.name})
+        case c.WgmmaWait() | c.CpWait() | c.StoreWait() | c.Fence():
+            return frozenset({"*"})
+        case _:
+            return frozenset()
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Collects issues. `tracing` keeps the way to each; `wanted` limits collection to some obligations."""
+
+    program: c.Program
+    tracing: bool = False
+    found: dict[tuple[str, str], Found] = field(default_factory=dict[tuple[str, str], Found])
+
+    def before(self, s: State, p: Process, o: c.Instr) -> None:
+        """Note an operation for the trace."""
+        if touched(o) and not (isinstance(o, c.Wait) and self._blocked(s, p, o)):
+            s.events = (s.events, Event(o, self.role(p), at(p)))
+
+    def _blocked(self, s: State, p: Process, o: c.Wait) -> bool:
+        i = o.bar.barrier.first + int(o.bar.index(p.env))
+        return i < len(s.phases) and s.phases[i].completed % 2 == (int(o.parity(p.env)) & 1)
+
+    def role(self, p: Process) -> str:
+        """The process in words."""
+        name = p.role.name or "program"
+        return f"{name}, warpgroup {p.groups}" if p.role.groups > 1 else name
+
+    def note(
+        self, s: State, p: Process | None, o: c.Instr, code: str, subject: str, message: str, *, fatal: bool = False,
+        related: Iterable[Related] = (), fixes: Iterable[Fix] = (), values: dict[str, str] | None = None,
+        touches: frozenset[str] = frozenset(), unknown: str = "", element: tuple[int, ...] = (),
+        differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None, short: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Record an issue; raise it if it is fatal."""
+        issue = Issue(
+            code, subject, message, o.stmt.span, self.role(p) if p else "", dict(at(p)) if p else {}, tuple(related),
+            tuple(fixes), values or {}, element, touches or touched(o), fatal, unknown, differs, short,
+        )  # fmt: skip
+        if (code, subject) not in self.found:
+            self.found[code, subject] = Found(issue, dict(s.oracles), s.events)
+        if fatal:
+            raise Violation(issue)
+
+    # ------------------------------------------------------------------------------------------- memory
+
+    def race(self, s: State, p: Process, o: c.Instr, place: c.Place, r: Access, write: bool) -> None:
+        """Two accesses to one stage are not ordered."""
+        stage = int(place.stage(p.env))
+        name = place.buffer.name
+        what = name if place.buffer.stages == 1 else f"stage {stage} of {name}"
+        mine, other = f"{describe(o)}{words(at(p))}", f"{describe(r.instr)}{words(r.iteration)}"
+        if not r.write:
+            text = f"{what} is overwritten by {mine} while {other} may still read it"
+        elif not write:
+            text = f"{what} is read by {mine} before {other} is known to be complete"
+        else:
+            text = f"{what} is overwritten by {mine} while {other} may still write it"
+        height = place.buffer.shape[0] if place.buffer.shape else 1
+        low = max(r.low - stage * height, 0)
+        values = {"stage": str(stage), "rows": f"{low}..{min(r.high - stage * height, height) - 1}"}
+        related = [Related(r.instr.stmt.span, f"{other}, in role {self._name(r.process, s)}, is not ordered before")]
+        self.note(
+            s, p, o, "TW401", name, text, related=related, values=values, element=(low, *(0,) * (len(place.buffer.shape) - 1)),
+            touches=frozenset({name}), fixes=self._stricter_wait(p, r, s),
+        )  # fmt: skip
+
+    def _name(self, process: int, s: State) -> str:
+        return self.role(s.processes[process])
+
+    def _stricter_wait(self, p: Process, r: Access, s: State) -> list[Fix]:
+        """A smaller number of pending groups at the last wait of the reader, if its access is in a group."""
+        reader = s.processes[r.process]
+        kinds = {"wgmma": c.WgmmaWait, "copy": c.CpWait, "store": c.StoreWait}
+        kind = kinds.get(r.queue)
+        names = {"wgmma": "wgmma_wait", "copy": "cp_wait", "store": "tma_store_wait"}
+        fixes: list[Fix] = []
+        for o in reader.code:
+            if kind is not None and isinstance(o, kind) and o.pending > 0 and _same_loop(reader, o, r.instr):
+                text = f"tw.{names[r.queue]}({o.pending - 1})"
+                fixes.append(Fix(f"wait until {o.pending - 1} are pending: {text}", (Edit(o.stmt.span, text),)))
+        return fixes
+
+    def unfenced(self, s: State, p: Process, o: c.Instr, place: c.Place, r: Access) -> None:
+        """A generic write reaches the asynchronous proxy without a fence."""
+        name = place.buffer.name
+        text = (
+            f"{describe(o)}{words(at(p))} goes through the asynchronous proxy, but {describe(r.instr)}"
+            f"{words(r.iteration)} is an ordinary write that no fence has made visible to it; "
+            "put `tw.fence_async()` after the write, before the threads synchronize"
+        )
+        start = o.stmt.span.start
+        insert = Edit(Span(start, start), "tw.fence_async()\n")
+        related = [Related(r.instr.stmt.span, "the ordinary write")]
+        self.note(
+            s, p, o, "TW404", name, text, related=related, fixes=[Fix("insert tw.fence_async()", (insert,))],
+            touches=frozenset({name}),
+        )  # fmt: skip
+
+    def uninitialized(self, s: State, p: Process, o: c.Instr, place: c.Place, stage: int) -> None:
+        """A stage is read that nothing was written to."""
+        what = place.buffer.name if place.buffer.stages == 1 else f"stage {stage} of {place.buffer.name}"
+        text = f"{describe(o)}{words(at(p))} reads {what}, to which nothing has been written"
+        self.note(s, p, o, "TW203", place.buffer.name, text, touches=frozenset({place.buffer.name}))
+
+    def stale(self, s: State, p: Process, o: c.Instr, place: c.Place, stage: int) -> None:
+        """A stage is read that holds a tile of a finished iteration."""
+        what = place.buffer.name if place.buffer.stages == 1 else f"stage {stage} of {place.buffer.name}"
+        text = f"{describe(o)}{words(at(p))} reads {what}, which still holds a tile of an earlier program iteration"
+        # The tile may be kept on purpose; what it holds is not tracked past the end of its iteration.
+        self.note(
+            s, p, o, "TW204", place.buffer.name, text, touches=frozenset({place.buffer.name}),
+            unknown=f"{what} is read in a later program iteration than the one that wrote it",
+        )  # fmt: skip
+
+    def bad_stage(self, s: State, p: Process, o: c.Instr, place: c.Place, i: int) -> None:
+        """A stage outside of its buffer."""
+        n = place.buffer.stages
+        text = f"{describe(o)}{words(at(p))} uses stage {i} of {place.buffer.name}, which has stages 0 to {n - 1}"
+        self.note(s, p, o, "TW401", place.buffer.name, text, fatal=True)
+
+    def pending_tile(self, s: State, p: Process, o: c.Instr, name: str) -> None:
+        """An accumulator is used while a wgmma may still write it."""
+        text = f"{name} is read{words(at(p))} before the wgmma that writes it is known to be complete; put `tw.wgmma_wait(0)` before"
+        start = o.stmt.span.start
+        fix = Fix("insert tw.wgmma_wait(0)", (Edit(Span(start, start), "tw.wgmma_wait(0)\n"),))
+        self.note(s, p, o, "TW401", "registers", text, fixes=[fix], touches=frozenset({name, "*"}))
+
+    def pending_at_exit(self, s: State, p: Process) -> None:
+        """A process ends with asynchronous work in flight."""
+        o = p.code[-1]
+        kinds: tuple[tuple[list[object], tuple[type[c.Instr], ...], str, str], ...] = (
+            (list(p.stores), (c.TmaStore,), "bulk-store group(s) still read shared memory", "tma_store_wait"),
+            (list(p.products), (c.Wgmma,), "wgmma group(s) in flight", "wgmma_wait"),
+            ([*p.copies, *p.open], (c.CpAsync, c.CpCommit), "cp.async group(s) in flight", "cp_wait"),
+        )
+        for queue, types, words_, wait in kinds:
+            if queue:
+                last = next(i for i in reversed(p.code) if isinstance(i, types))
+                text = f"role {self.role(p)} ends with {len(queue)} {words_}; end it with `tw.{wait}(0)`"
+                self.note(s, p, last, "TW406", "exit", text, touches=touched(last) | {"*"})
+        del o
+
+    # ------------------------------------------------------------------------------------------- barriers
+
+    def _slot(self, b: Phase, s: State) -> str:
+        name = b.barrier.name
+        return name if b.barrier.slots == 1 else f"{name}[{s.phases.index(b) - b.barrier.first}]"
+
+    def bad_slot(self, s: State, p: Process, o: c.Instr, slot: c.Slot, i: int) -> None:
+        """A slot outside of its array."""
+        text = f"{describe(o)}{words(at(p))} uses slot {i} of {slot.barrier.name}, which has slots 0 to {slot.barrier.slots - 1}"
+        self.note(s, p, o, "TW402", slot.barrier.name, text, fatal=True)
+
+    def unordered_arrival(self, s: State, p: Process, o: c.Instr, b: Phase, *, delivery: bool) -> None:
+        """Rule A."""
+        name, k = self._slot(b, s), b.completed
+        if delivery and b.pending == b.arrivals:
+            self._bytes(
+                s, p, o, b, f"{describe(o)}{words(at(p))} delivers bytes to {name} after its phase {k - 1} has ended: "
+                "fewer bytes are announced than the loads deliver",
+            )  # fmt: skip
+        text = (
+            f"{describe(o)}{words(at(p))} on {name} is meant for phase {k}, but nothing orders it after the end of phase "
+            f"{k - 1}: it may be counted in phase {k - 1}"
+        )
+        self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
+
+    def early_wait(self, s: State, p: Process, o: c.Wait, b: Phase) -> None:
+        """Rule L."""
+        name, k = self._slot(b, s), b.completed
+        text = (
+            f"{describe(o)}{words(at(p))}, parity {int(o.parity(p.env)) & 1}, is meant for phase {k - 1} of {name}, but may "
+            f"pass on phase {k - 3} already: this role does not know that phase {k - 2} has ended"
+        )
+        self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
+
+    def missed_phase(self, s: State, p: Process, o: c.Instr, b: Phase, process: int) -> None:
+        """Rule U."""
+        name, k = self._slot(b, s), b.completed
+        wait = f"its wait for phase {k - 1}" if k else "its first wait, which passes before any phase ends"
+        text = (
+            f"{describe(o)}{words(at(p))} can end phase {k} of {name} before role {self._name(process, s)} has returned "
+            f"from {wait}: that wait may miss its phase and block until the next of the same parity"
+        )
+        self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
+
+    def too_many_arrivals(self, s: State, p: Process, o: c.Instr, b: Phase) -> None:
+        """More arrivals than the barrier counts."""
+        text = (
+            f"{describe(o)}{words(at(p))} is arrival {b.arrivals + 1} in phase {b.completed} of {self._slot(b, s)}, which "
+            f"counts {b.arrivals}"
+        )
+        self.note(s, p, o, "TW407", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
+
+    def too_many_bytes(self, s: State, p: Process, o: c.Instr, b: Phase) -> None:
+        """More bytes delivered than announced."""
+        text = f"{describe(o)}{words(at(p))} delivers {-b.tx} bytes more to {self._slot(b, s)} than phase {b.completed} announces"
+        self._bytes(s, p, o, b, text)
+
+    def _bytes(self, s: State, p: Process, o: c.Instr, b: Phase, text: str) -> None:
+        expect, total, announced = self._announced(b.barrier.name)
+        fixes: list[Fix] = []
+        related: list[Related] = []
+        values: dict[str, str] = {}
+        if expect is not None and isinstance(expect.stmt, ir.BarrierExpect) and total != announced:
+            ref = expect.stmt.bar
+            slot = b.barrier.name if b.barrier.slots == 1 else f"{b.barrier.name}[{ex.show(ref.slot)}]"
+            new = f"tw.expect({slot}, {total})"
+            fixes = [Fix(f"announce {total} bytes", (Edit(expect.stmt.span, new),))]
+            related = [Related(expect.stmt.span, f"announces {announced} bytes; the loads that follow deliver {total}")]
+            values = {"announced": str(announced), "delivered": str(total)}
+            o = expect
+        self.note(
+            s, p, o, "TW405", b.barrier.name, text, fatal=True, fixes=fixes, related=related, values=values,
+            touches=frozenset({b.barrier.name}),
+        )  # fmt: skip
+
+    def _announced(self, barrier: str) -> tuple[c.Expect | None, int, int]:
+        """An announcement on the barrier whose constant does not match the loads that follow it, with both numbers."""
+        best: tuple[c.Expect | None, int, int] = (None, 0, 0)
+        for role in self.program.roles:
+            expect: c.Expect | None = None
+            total = 0
+            for o in (*role.code, None):
+                new = isinstance(o, c.Expect) and o.bar.barrier.name == barrier
+                if (new or o is None) and expect is not None:
+                    stmt = expect.stmt
+                    if isinstance(stmt, ir.BarrierExpect) and isinstance(stmt.bytes, ex.Int):
+                        if total != stmt.bytes.value or best[0] is None:
+                            best = (expect, total, stmt.bytes.value)
+                if new:
+                    expect, total = o, 0
+                if isinstance(o, c.TmaLoad) and o.bar.barrier.name == barrier:
+                    total += o.dst.buffer.bytes
+        return best
+
+    def deadlock(self, s: State) -> None:
+        """No process can move."""
+        waiting: list[tuple[Process, c.Instr]] = [(p, p.code[p.pc]) for p in s.processes if not p.done]
+        for p, o in waiting:
+            if not isinstance(o, c.Wait):
+                continue
+            b = s.phases[o.bar.barrier.first + int(o.bar.index(p.env))]
+            name = self._slot(b, s)
+            if b.pending == 0 and b.tx > 0:
+                text = f"{describe(o)}{words(at(p))} never returns: {b.tx} of the bytes announced on {name} are never delivered"
+                self._bytes(s, p, o, b, text)
+            if 0 < b.pending < b.arrivals:
+                text = (
+                    f"{describe(o)}{words(at(p))} never returns: phase {b.completed} of {name} counts {b.arrivals} arrivals and "
+                    f"gets {b.arrivals - b.pending}"
+                )
+                self.note(s, p, o, "TW407", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
+        p, o = waiting[0]
+        where = "; ".join(f"role {self.role(q)} stands at {describe(i)}{words(at(q))}" for q, i in waiting)
+        related = [Related(i.stmt.span, f"role {self.role(q)} waits here") for q, i in waiting[1:]]
+        reason = ""
+        if isinstance(o, c.Wait):
+            b = s.phases[o.bar.barrier.first + int(o.bar.index(p.env))]
+            parity = int(o.parity(p.env)) & 1
+            reason = (
+                f"; {self._slot(b, s)} has completed {b.completed} phase(s), and the wait for parity {parity} needs a "
+                f"phase that nobody ends"
+            )
+        touches = frozenset[str]().union(*(touched(i) for _, i in waiting))
+        self.note(
+            s, p, o, "TW403", "kernel", f"deadlock: {where}{reason}", fatal=True, related=related, touches=touches
+        )
+
+    # ------------------------------------------------------------------------------------------- tags
+
+    def dim(self, number: int) -> str:
+        """A dimension by its extent."""
+        return ex.show(forms.to_expr(self.program.dims[number]))
+
+    def coordinate(self, tag: Tag) -> str:
+        """A coordinate in words: as written, and its number where it has one."""
+        if tag.symbol == 0:
+            return str(tag.const)
+        return tag.text
+
+    def _differs(self, a: Tag, b: Tag) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+        if (a.symbol, a.outer) == (b.symbol, b.outer):
+            return None
+        return (a.symbol, a.outer, a.const), (b.symbol, b.outer, b.const)
+
+    def lost(self, code: str, subject: str, p: Process, o: c.Instr, lost: Lost, what: str) -> None:
+        """A tag is needed that was dropped before."""
+        missing = f"{what} combines elements of different coordinates, so it has no coordinate tag"
+        issue = Issue(
+            code, subject, missing, o.stmt.span, self.role(p), dict(at(p)),
+            (Related(lost.stmt.span, "the coordinate tag was lost here"),), unknown=missing,
+        )  # fmt: skip
+        self.found.setdefault((code, subject), Found(issue, {}, ()))
+
+    def misaligned(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
+        """Multiplied elements come from different coordinates."""
+        d = self.dim(left.dim)
+        x, y = self.coordinate(left), self.coordinate(right)
+        text = (
+            f"{describe(o)}{words(at(p))} multiplies elements of {a.source or 'the left operand'} with {d} = {x} by elements "
+            f"of {b.source or 'the right operand'} with {d} = {y}"
+        )
+        values = {f"{d} of {a.source or 'left'}": x, f"{d} of {b.source or 'right'}": y}
+        self.note(s, p, o, "TW101", sid(o), text, values=values, differs=self._differs(left, right))
+
+    def other_dimension(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
+        """Multiplied elements come from different dimensions."""
+        x, y = self.dim(left.dim), self.dim(right.dim)
+        text = f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of {b.source or 'the right operand'}"
+        self.note(
+            s, p, o, "TW101", sid(o), text, values={"left": x, "right": y}, unknown=f"whether {x} and {y} are the same dimension"
+        )  # fmt: skip
+
+    def other_tile(self, s: State, p: Process, o: c.Instr, held: Tag, mine: Tag) -> None:
+        """The accumulator belongs to another tile."""
+        x, y = f"{self.dim(held.dim)} = {self.coordinate(held)}", f"{self.dim(mine.dim)} = {self.coordinate(mine)}"
+        text = f"the accumulator of {describe(o)}{words(at(p))} holds the tile at {x}, the product is the tile at {y}"
+        self.note(
+            s, p, o, "TW101", sid(o), text, values={"accumulator": x, "product": y}, differs=self._differs(held, mine)
+        )  # fmt: skip
+
+    def negative(self, p: Process, o: c.Instr, along: Tag) -> None:
+        """A contraction that starts below zero, or goes back behind its start, is not decided."""
+        d = self.dim(along.dim)
+        missing = f"{describe(o)}{words(at(p))} contracts from {d} = {along.const}, below 0 or below where it began"
+        issue = Issue("TW102", "*", missing, o.stmt.span, self.role(p), dict(at(p)), unknown=missing)
+        self.found.setdefault(("TW102", "*"), Found(issue, {}, ()))
+
+    def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
+        """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
+        d = self.dim(along.dim)
+        text = f"{describe(o)}{words(at(p))} accumulates {d} = {part[0]}..{part[1] - 1} a second time"
+        self.note(
+            s, p, o, "TW102", "*", text, values={"twice": f"{d} = {part[0]}..{part[1] - 1}"}, short=(along.dim, part[0])
+        )  # fmt: skip
+
+    def incomplete(self, s: State, p: Process, o: c.Instr, cover: Cover, bounds: tuple[float, float]) -> None:
+        """A value is stored before all of a dimension has been contracted."""
+        d = self.dim(cover.dim)
+        if cover.symbol:
+            missing = f"the contraction over {d} starts at {cover.text}, which is not known to be 0"
+            self.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
+            return
+        held = " and ".join(f"{i.low}..{i.high - 1}" for i in cover.intervals)
+        reached = cover.intervals[0].high if cover.intervals and cover.intervals[0].low <= 0 else 0
+        text = f"{describe(o)}{words(at(p))} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
+        unknown = "" if bounds[1] < INF or reached < INF else f"an upper bound of {d}"
+        self.note(
+            s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached), unknown=unknown
+        )  # fmt: skip
+
+    def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, want: Tag) -> None:
+        """A value goes to coordinates it does not carry."""
+        d = self.dim(held.dim)
+        x, y = self.coordinate(held), self.coordinate(want)
+        text = f"{describe(o)}{words(at(p))} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
+        self.note(
+            s, p, o, "TW103", sid(o), text, values={f"{d} of the value": x, f"{d} of {box.tensor}": y},
+            differs=self._differs(held, want),
+        )  # fmt: skip
+
+    def misplaced_dimension(
+        self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, swapped: bool
+    ) -> None:
+        """A value goes to another dimension than the one it carries."""
+        x, y = self.dim(held.dim), self.dim(box.dims[axis])
+        text = f"{describe(o)}{words(at(p))} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
+        unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
+        self.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
+
+
+def _same_loop(p: Process, a: c.Instr, b: c.Instr) -> bool:
+    def loop(o: c.Instr) -> int:
+        return max((lp.start for lp in p.role.loops if lp.start < o.number < lp.end), default=-1)
+
+    return loop(a) == loop(b)

@@ -1,0 +1,117 @@
+"""What the asynchronous engine returns, and its limits. Plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.problem import Fix, Related
+from tilewright.source import NO_SPAN, Span
+from tilewright_analysis.report import Counterexample, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Where exploration gives up: `states` distinct normal forms, `steps` executed operations, `seconds` of time."""
+
+    states: int = 20_000
+    steps: int = 2_000_000
+    seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncOutcome:
+    """The verdict on one obligation.
+
+    `code` is the diagnostic code, `what` the obligation in words, `span` its place (relative to the kernel).
+    `counterexample` is set when refuted; `missing` says what would settle an unknown one.
+    """
+
+    code: str
+    what: str
+    span: Span
+    verdict: Verdict
+    message: str = ""
+    counterexample: Counterexample | None = None
+    related: tuple[Related, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    missing: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What the interpreter needs to show a refuted outcome again.
+
+    `sizes` are problem sizes, `tiles` the number of tiles that one program takes (None: not persistent), `iteration`
+    the loop variables at the statement under `span`, `role` who executes it.
+    """
+
+    code: str
+    sizes: Mapping[str, int]
+    tiles: int | None
+    span: Span
+    role: str
+    iteration: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncResult:
+    """All outcomes, in source order of their spans within each code, and figures of the exploration."""
+
+    outcomes: tuple[AsyncOutcome, ...]
+    states: int = 0
+    steps: int = 0
+    milliseconds: float = 0.0
+
+    def of(self, code: str) -> tuple[AsyncOutcome, ...]:
+        """The outcomes of one code."""
+        return tuple(o for o in self.outcomes if o.code == code)
+
+    @property
+    def refuted(self) -> tuple[AsyncOutcome, ...]:
+        """The refuted outcomes."""
+        return tuple(o for o in self.outcomes if o.verdict == "refuted")
+
+
+class Unsupported(Exception):
+    """The kernel leaves the fragment that the engine can decide. `missing` says what, `span` where."""
+
+    def __init__(self, missing: str, span: Span = NO_SPAN) -> None:
+        super().__init__(missing)
+        self.missing = missing
+        self.span = span
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A violated rule in one state: what a counterexample is made of.
+
+    `subject` names the obligation within its code: a buffer, a barrier, or the number of a statement. `fatal` issues
+    end the path, because what follows them does not depend on the canonical schedule alone. `differs` holds the two
+    symbolic coordinates (form, program iteration) whose difference has to be shown with numbers.
+    """
+
+    code: str
+    subject: str
+    message: str
+    span: Span
+    role: str = ""
+    iteration: Mapping[str, int] = field(default_factory=dict[str, int])
+    related: tuple[Related, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    element: tuple[int, ...] = ()
+    touches: frozenset[str] = frozenset()
+    fatal: bool = False
+    unknown: str = ""
+    differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
+    short: tuple[int, int] | None = None
+
+
+class Violation(Exception):
+    """Raised by a transfer rule with the issue it found."""
+
+    def __init__(self, issue: Issue) -> None:
+        super().__init__(issue.message)
+        self.issue = issue

@@ -1,0 +1,298 @@
+"""The normal form of a state: equal for states that differ by a shift of whole periods, so that finitely many remain.
+
+Every number that may grow is taken relative to something that grows along with it:
+- positions in a loop relative to the first process in that loop instance, and modulo the period of their uses;
+- trip counts relative to the same position; exactly as long as some process has yet to enter the loop;
+- coordinates minus slope times that position; program iterations relative to the first process in the grid loop;
+- tokens renamed in the order in which they are met.
+Known-token sets are kept apart: control never depends on them, so states are compared by inclusion there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.state import INF, Instance, Process, State
+from tilewright_analysis.async_.tags import OLD, Axis, Cover, Slopes, Tag, Value
+
+Key = tuple[Hashable, ...]
+
+
+class Normalizer:
+    """Normal forms of the states of one program."""
+
+    def __init__(self, program: c.Program) -> None:
+        self.program = program
+        self._tied: dict[tuple[int, int], list[c.Loop]] = {}  # (oracle, role) -> loops whose position meets it
+        self._outer: dict[tuple[int, int], c.Loop] = {}  # (oracle, role) -> the loop around
+        for r, role in enumerate(program.roles):
+            for i, oracle in enumerate(program.oracles):
+                self._tied[i, id(role)] = [lp for lp in role.loops if lp.oracle in program.ties[i]]
+                for lp in role.loops:
+                    if oracle.outer is not None and lp.oracle == oracle.outer:
+                        self._outer[i, id(role)] = lp
+            del r
+        self._limit = [max(program.small[j] for j in same) for same in program.siblings]
+        self._pending = {id(r): _most_pending(r) for r in program.roles}
+        self._grid = {i for i, o in enumerate(program.oracles) if o.is_programs}
+
+    def key(self, s: State) -> tuple[Key, list[int], list[int]]:
+        """(key, knowledge, tokens): knowledge sets as bit masks over the list of live tokens, in a fixed order.
+
+        Forgets, in `s`, what no process can meet any more.
+        """
+        self._forget(s)
+        base = self._bases(s)
+        grid = next((v for (o, _), v in base.items() if o in self._grid and self._inside_grid(s)), 0)
+        ids: dict[int, int] = {}
+
+        def token(t: int | None) -> int:
+            return -1 if t is None else ids.setdefault(t, len(ids))
+
+        out: list[Hashable] = []
+        for rows in s.accesses.values():
+            ordered = sorted(rows, key=lambda r: (r.low, r.high, r.write, r.generic, r.process, r.queue))
+            out.append(
+                tuple(
+                    (r.low, r.high, r.write, r.generic, token(r.token), token(r.fence), r.process, r.queue, r.turn,
+                     r.instr.number if r.generic else -1)
+                    for r in ordered
+                )
+            )  # fmt: skip
+        for b in s.phases:
+            waits = tuple((process, token(t)) for process, t in sorted(b.waits))
+            out.append((b.completed % 2, b.pending, b.tx, token(b.end), token(b.end_before), waits))
+
+        def moved(const: int, slopes: Slopes) -> int:
+            for oracle, outer, factor in slopes:
+                const -= factor * base.get((oracle, outer), 0)
+            return const
+
+        def axis(a: Axis) -> Hashable:
+            if isinstance(a, Tag):
+                return (a.dim, a.symbol, a.outer - grid if a.outer >= 0 else None, moved(a.const, a.slopes))
+            return None if a is None else id(a.stmt)
+
+        def cover(v: Cover) -> Hashable:
+            # The start is a constant of the kernel (contraction never goes back behind it); all else moves along.
+            parts = tuple(
+                (moved(i.low, i.low_slopes) if n else i.low, moved(i.high, i.high_slopes))
+                for n, i in enumerate(v.intervals)
+            )
+            return (v.dim, v.symbol, v.outer - grid if v.outer >= 0 else None, v.inner - grid, v.complete, parts)
+
+        def value(v: Value) -> Hashable:
+            if v is OLD:
+                return "old"
+            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending))
+
+        for p in s.processes:
+            out.append((p.pc, p.done, p.at_sync, p.turn if p.role.groups > 1 else 0))
+            if p.done:
+                continue
+            out.append((
+                tuple(map(token, p.products)), tuple(map(token, p.stores)),
+                tuple(tuple(map(token, g)) for g in p.copies), tuple(map(token, p.open)),
+            ))  # fmt: skip
+            out.append(tuple(value(p.tiles[n]) for n in p.role.live_tiles[p.pc] if n in p.tiles))
+            out.append(self._scalars(p, base))
+        for place, v in sorted(s.content.items()):
+            out.append((place, value(v)))
+        for instance, (low, high) in sorted(s.oracles.items()):
+            out.append(self._oracle(s, instance, low, high, base, grid))
+
+        tokens = list(ids)
+        return tuple(out), self._knowledge(s, ids), tokens
+
+    def narrow(self, s: State, knowledge: list[int], tokens: list[int]) -> None:
+        """Replace the knowledge sets of `s`."""
+        sets = iter(knowledge)
+
+        def unpack() -> set[int]:
+            mask = next(sets)
+            return {t for i, t in enumerate(tokens) if mask >> i & 1}
+
+        for b in s.phases:
+            b.bringing = unpack()
+            b.handed = frozenset(unpack())
+        for p in s.processes:
+            p.known, p.local = unpack(), unpack()
+
+    # ------------------------------------------------------------------------------------------- parts
+
+    def _knowledge(self, s: State, ids: dict[int, int]) -> list[int]:
+        """The knowledge sets as masks; tokens that nothing refers to are dropped from the state."""
+        live = ids.keys()
+
+        def mask(tokens: set[int]) -> int:
+            bits = 0
+            for t in tokens:
+                bits |= 1 << ids[t]
+            return bits
+
+        result: list[int] = []
+        for b in s.phases:
+            b.bringing &= live
+            b.handed = b.handed & live
+            result.append(mask(b.bringing))
+            result.append(mask(set(b.handed)))
+        for p in s.processes:
+            p.known &= live
+            p.local &= live
+            result.append(mask(p.known))
+            result.append(mask(p.local))
+        return result
+
+    def _scalars(self, p: Process, base: dict[Instance, int]) -> Hashable:
+        out: list[Hashable] = []
+        modes = p.role.modes
+        for loop in p.role.loops:
+            if not loop.start < p.pc < loop.end:
+                continue
+            i = p.env[loop.slot]
+            mode = modes[loop.slot]
+            reduced = i if mode is None else (i % mode[0], min(i, mode[1]))
+            relative = 0
+            if loop.oracle is not None:
+                outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
+                relative = i - loop.offset - base[loop.oracle, outer]
+            out.append((relative, reduced))
+        for slot in p.role.live_slots[p.pc]:
+            v, mode = p.env[slot], modes[slot]
+            out.append(v if mode is None else (v % mode[0], min(v, mode[1])))
+        return tuple(out)
+
+    def _inside_grid(self, s: State) -> bool:
+        return any(
+            loop.oracle in self._grid and loop.start < p.pc < loop.end
+            for p in s.processes
+            if not p.done
+            for loop in p.role.loops
+        )
+
+    def _bases(self, s: State) -> dict[Instance, int]:
+        """For each loop instance, the position (as compared with the trip count) of the first process in it."""
+        base: dict[Instance, int] = {}
+        for p in s.processes:
+            if p.done:
+                continue
+            for loop in p.role.loops:
+                if loop.oracle is not None and loop.start < p.pc < loop.end:
+                    outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
+                    base.setdefault((loop.oracle, outer), p.env[loop.slot] - loop.offset)
+        for instance, (low, high) in s.oracles.items():
+            if low == high:
+                base.setdefault(instance, int(low))
+        return base
+
+    def _oracle(
+        self, s: State, instance: Instance, low: float, high: float, base: dict[Instance, int], grid: int
+    ) -> Hashable:
+        number, outer = instance
+        oracle = self.program.oracles[number]
+        around = 0
+        if oracle.outer is not None:
+            around = outer - (grid if oracle.outer in self._grid else base.get((oracle.outer, 0), 0))
+        limit = self._limit[number]
+        relative = tuple(
+            (k, low - base[k, outer], high - base[k, outer] if high < INF else INF)
+            for k in sorted(self.program.ties[number])
+            if (k, outer) in base
+        )
+        exact = (low, high) if not relative or self._awaited(s, instance) else None
+        return (number, around, relative, min(low, limit), min(high, limit), exact)
+
+    def _awaited(self, s: State, instance: Instance) -> bool:
+        """True when some process has yet to enter a loop whose position meets this trip count."""
+        number, outer = instance
+        for p in s.processes:
+            if p.done:
+                continue
+            tied = self._tied[number, id(p.role)]
+            if not tied:
+                continue
+            around = self._outer.get((number, id(p.role)))
+            if around is not None and self.program.oracles[number].outer is not None:
+                if p.pc <= around.start or (p.pc < around.end and p.outer < outer):
+                    return True
+                if p.pc >= around.end or p.outer > outer:
+                    continue
+            if any(p.pc <= loop.start for loop in tied):
+                return True
+        return False
+
+    def _forget(self, s: State) -> None:
+        """Drop trip counts of iterations that every process has left, what the stages hold from then, and old groups."""
+        self._shorten(s)
+        gone: set[Instance] = set()
+        for instance in s.oracles:
+            number, outer = instance
+            if self.program.oracles[number].outer is None:
+                continue
+            if all(self._left(p, number, outer) for p in s.processes):
+                gone.add(instance)
+        for instance in gone:
+            del s.oracles[instance]
+        grids = [
+            self._program_position(p)
+            for p in s.processes
+        ]  # fmt: skip
+        oldest = min(grids)
+        for place, v in s.content.items():
+            if v is OLD:
+                continue
+            for a in v.axes:
+                if isinstance(a, Tag) and (
+                    0 <= a.outer < oldest
+                    or any(
+                        (o, i) not in s.oracles and self.program.oracles[o].outer is not None for o, i, _ in a.slopes
+                    )
+                ):
+                    s.content[place] = OLD
+                    break
+
+    def _shorten(self, s: State) -> None:
+        """Drop groups of a queue that nothing refers to and that every later wait completes together with others."""
+        referred: set[int] | None = None
+        for p in s.processes:
+            products, stores, copies = self._pending[id(p.role)]
+            if (
+                len(p.products) <= max(1, products)
+                and len(p.stores) <= max(1, stores)
+                and len(p.copies) <= max(1, copies)
+            ):
+                continue
+            if referred is None:
+                referred = {r.token for rows in s.accesses.values() for r in rows}
+                referred |= {v.pending for q in s.processes for v in q.tiles.values() if v.pending is not None}
+            for queue, kept in ((p.products, max(1, products)), (p.stores, max(1, stores))):
+                queue[:-kept] = [t for t in queue[:-kept] if t in referred]
+            kept = max(1, copies)
+            p.copies[:-kept] = [g for g in p.copies[:-kept] if not referred.isdisjoint(g)]
+
+    def _left(self, p: Process, oracle: int, outer: int) -> bool:
+        if p.done:
+            return True
+        around = self._outer.get((oracle, id(p.role)))
+        if around is None:
+            return True
+        return p.pc >= around.end or (p.pc > around.start and p.outer > outer)
+
+    def _program_position(self, p: Process) -> float:
+        """The earliest program iteration whose tiles a process can still meet."""
+        if p.done:
+            return INF
+        for loop in p.role.loops:
+            if loop.oracle in self._grid:
+                return INF if p.pc >= loop.end else p.outer if p.pc > loop.start else 0
+        return 0.0 if not self._grid else INF
+
+
+def _most_pending(role: c.RoleCode) -> tuple[int, int, int]:
+    """The largest number of groups that a wait of the role leaves pending: products, stores, copies."""
+
+    def most(kind: type[c.WgmmaWait] | type[c.StoreWait] | type[c.CpWait]) -> int:
+        return max((o.pending for o in role.code if isinstance(o, kind)), default=0)
+
+    return most(c.WgmmaWait), most(c.StoreWait), most(c.CpWait)

@@ -1,0 +1,127 @@
+"""Explores all states of a program: depth first to prove, breadth first for the smallest counterexample."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.findings import Found, Reporter
+from tilewright_analysis.async_.machine import Machine
+from tilewright_analysis.async_.model import Budget, Violation
+from tilewright_analysis.async_.normal import Key, Normalizer
+from tilewright_analysis.async_.state import State
+
+# After a violation a kernel often has no period (queues that nobody empties grow), so exploration is cut short then.
+STATES_AFTER_VIOLATION = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found. `complete`: every path was followed to its end or to a state seen before."""
+
+    found: dict[tuple[str, str], Found]
+    complete: bool
+    stopped: str
+    states: int
+    steps: int
+    meets: int
+
+
+def search(
+    program: c.Program,
+    budget: Budget,
+    *,
+    breadth_first: bool = False,
+    meet: bool = True,
+    tracing: bool = False,
+    until: frozenset[tuple[str, str]] | None = None,
+    fixed: dict[int, int] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Searched:
+    """Explore until the worklist is empty, a fatal issue ends a path, `until` is found, or the budget is spent.
+
+    `meet` merges states of equal normal form by intersecting what their processes know: fewer states, and still a proof
+    when nothing is found, but an issue may then be spurious. `fixed` sets trip counts of oracles to one number in all
+    iterations.
+    """
+    reporter = Reporter(program, tracing)
+    machine, normal = Machine(program, reporter), Normalizer(program)
+    deadline = time.perf_counter() + budget.seconds
+    work: deque[State] = deque([State(program)])
+    seen: dict[Key, list[int]] = {}
+    exact: set[tuple[Key, tuple[int, ...]]] = set()
+    meets, stopped = 0, ""
+    fatal = False
+    limit = budget.states
+    while work:
+        s = work.popleft() if breadth_first else work.pop()
+        states = len(seen) + len(exact)
+        if until is None and reporter.found and limit == budget.states:
+            limit = min(limit, states + STATES_AFTER_VIOLATION)
+        if states > limit or machine.steps > budget.steps:
+            stopped = f"no end after {states} states and {machine.steps} steps"
+            if reporter.found:
+                stopped = "not decided because of the first violation"
+            break
+        if time.perf_counter() > deadline:
+            stopped = f"no end after {budget.seconds:g} s and {states} states"
+            break
+        if cancelled is not None and cancelled():
+            stopped = "cancelled"
+            break
+        try:
+            fork = machine.run(s)
+        except Violation:
+            fatal = True
+            if until is None or until <= reporter.found.keys():
+                break
+            continue
+        if until is not None and until <= reporter.found.keys():
+            break
+        if fork is None:
+            continue
+        if fixed is not None and fork[0] in fixed:
+            s.oracles[fork[0], fork[1]] = (float(fixed[fork[0]]),) * 2
+            work.append(s)
+            continue
+        key, knowledge, tokens = normal.key(s)
+        if meet:
+            old = seen.get(key)
+            if old is None:
+                seen[key] = knowledge
+            elif all(a & b == a for a, b in zip(old, knowledge, strict=True)):
+                continue
+            else:
+                meets += 1
+                seen[key] = both = [a & b for a, b in zip(old, knowledge, strict=True)]
+                normal.narrow(s, both, tokens)
+        else:
+            whole = (key, tuple(knowledge))
+            if whole in exact:
+                continue
+            exact.add(whole)
+        # Last in, first out: depth first ends loops as early as it can.
+        more, fewer = _fork(program, s, *fork)
+        work.extend(x for x in ((fewer, more) if breadth_first else (more, fewer)) if x is not None)
+    complete = not work and not stopped and not fatal
+    return Searched(reporter.found, complete, stopped, len(seen) + len(exact), machine.steps, meets)
+
+
+def _fork(program: c.Program, s: State, oracle: int, outer: int, v: int) -> tuple[State | None, State | None]:
+    """The states in which the trip count is more than `v`, and at most `v`."""
+    other = s.clone()
+    small = max(program.small[j] for j in program.siblings[oracle])
+    # Loops over one count that follow each other share what small constants decide; more would keep them apart forever.
+    same = program.siblings[oracle] if v < small else (oracle,)
+    feasible = [True, True]
+    for which, state in enumerate((s, other)):
+        for j in same:
+            o = program.oracles[j]
+            low, high = state.oracles.get((j, outer), (o.minimum, o.maximum))
+            low, high = (max(low, v + 1), high) if which == 0 else (low, min(high, v))
+            feasible[which] &= low <= high
+            state.oracles[j, outer] = (low, high)
+    return (s if feasible[0] else None), (other if feasible[1] else None)

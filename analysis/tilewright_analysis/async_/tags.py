@@ -1,0 +1,166 @@
+"""Coordinate tags of tiles: what each axis of a value stands for, and which part of a contraction it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import nodes as ir
+
+# A slope says how a constant moves with the position in a loop: (oracle, outer iteration, factor).
+Slopes = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Element i along the axis has coordinate `symbol + const + i` in dimension `dim`.
+
+    `symbol` numbers the opaque part, `outer` is the program iteration it belongs to (-1: any). `slopes` and `text` (the
+    source of the coordinate, for messages) play no part in comparisons of coordinates.
+    """
+
+    dim: int
+    symbol: int
+    outer: int
+    const: int
+    slopes: Slopes
+    text: str
+
+    def same_coordinate(self, other: Tag) -> bool:
+        """True when both are known to be the same coordinate."""
+        return self.const == other.const and self.symbol == other.symbol and self.outer == other.outer
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The axis had different tags in the operands of `stmt`, or lost them there."""
+
+    stmt: ir.Stmt
+
+
+Axis = Tag | Lost | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Contracted coordinates `[low, high)`, each end with its slopes."""
+
+    low: int
+    low_slopes: Slopes
+    high: int
+    high_slopes: Slopes
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What has been contracted over dimension `dim`: disjoint intervals relative to an opaque `symbol`.
+
+    `inner` is the outer iteration in which it was accumulated, `text` the coordinate for messages.
+    """
+
+    dim: int
+    symbol: int
+    outer: int
+    intervals: tuple[Interval, ...]
+    inner: int
+    text: str
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tile: the tags of its axes, its contractions, and the token of the wgmma that writes it, if one may be in flight.
+
+    `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for messages.
+    """
+
+    axes: tuple[Axis, ...]
+    covers: tuple[Cover, ...] = ()
+    pending: int | None = None
+    neutral: bool = False
+    source: str = ""
+
+
+# A stage whose tile belongs to an iteration that no role is in any more.
+OLD = Value((), source="old")
+
+
+def constant_tile(rank: int) -> Value:
+    """A tile of one constant."""
+    return Value((None,) * rank, neutral=True)
+
+
+def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
+    """The tags of an elementwise operation on values of given shapes, broadcast to `shape`."""
+    axes: list[Axis] = [None] * len(shape)
+    covers: list[Cover] = []
+    for value, own in args:
+        shift = len(shape) - len(own)
+        for i, axis in enumerate(value.axes):
+            at = i + shift
+            if axis is None or own[i] != shape[at]:
+                continue
+            mine = axes[at]
+            if mine is None:
+                axes[at] = axis
+            elif isinstance(mine, Tag) and (
+                isinstance(axis, Lost) or mine.dim != axis.dim or not mine.same_coordinate(axis)
+            ):
+                axes[at] = Lost(stmt) if isinstance(axis, Tag) else axis
+        for cover in value.covers:
+            _merge(covers, cover, stmt.op in ("add", "sub"))
+    neutral = all(v.neutral for v, _ in args)
+    return Value(tuple(axes), tuple(covers), None, neutral, next((v.source for v, _ in args if v.source), ""))
+
+
+def _merge(covers: list[Cover], cover: Cover, sums: bool) -> None:
+    """Add a contraction of another operand: a sum joins disjoint parts of one contraction."""
+    for i, mine in enumerate(covers):
+        if mine == cover:
+            return
+        same = (mine.dim, mine.symbol, mine.outer) == (cover.dim, cover.symbol, cover.outer)
+        if sums and same and not any(overlap(mine, r.low, r.high) for r in cover.intervals):
+            for r in cover.intervals:
+                mine = joined(mine, r)
+            covers[i] = mine
+            return
+    covers.append(cover)
+
+
+def compute(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
+    """The tags of a pure operation."""
+    if stmt.op in ("full", "arange") or not args:
+        return constant_tile(len(shape))
+    value, _ = args[0]
+    axes = value.axes
+    if stmt.op in ir.REDUCTIONS:
+        axis = 0 if stmt.axis is None else stmt.axis
+        reduced = (*axes[:axis], *((None,) if stmt.keep else ()), *axes[axis + 1 :])
+        return Value(reduced, value.covers, None, value.neutral, value.source)
+    if stmt.op == "transpose":
+        return Value(axes[::-1], value.covers, None, value.neutral, value.source)
+    if stmt.op == "expand_dims":
+        axis = 0 if stmt.axis is None else stmt.axis
+        return Value((*axes[:axis], None, *axes[axis:]), value.covers, None, value.neutral, value.source)
+    if stmt.op == "convert_layout":
+        return Value(axes, value.covers, None, value.neutral, value.source)
+    return elementwise(stmt, args, shape)
+
+
+def overlap(cover: Cover, low: int, high: int) -> tuple[int, int] | None:
+    """The part of `[low, high)` that is contracted already."""
+    for i in cover.intervals:
+        if i.low < high and low < i.high:
+            return max(low, i.low), min(high, i.high)
+    return None
+
+
+def joined(cover: Cover, interval: Interval) -> Cover:
+    """`cover` with an interval that is disjoint from it; touching intervals become one."""
+    rows: list[Interval] = []
+    for row in sorted((*cover.intervals, interval), key=lambda i: i.low):
+        if rows and rows[-1].high == row.low:
+            rows[-1] = Interval(rows[-1].low, rows[-1].low_slopes, row.high, row.high_slopes)
+        else:
+            rows.append(row)
+    return Cover(cover.dim, cover.symbol, cover.outer, tuple(rows), cover.inner, cover.text)
