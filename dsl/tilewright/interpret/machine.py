@@ -157,8 +157,8 @@ class Machine:
         self.limits = limits
         self.tensors = tensors
         self.random = random.Random(f"{schedule.seed} {program}")
-        # Per seed: how late asynchronous work completes, and how long a process stays in front.
-        self.actions = Actions(schedule, self.random, bias=self.random.choice((-0.9, -0.5, 0.0, 0.4)))
+        self.actions = Actions(schedule, self.random)
+        # How often the order of those who could go on changes: a different habit for each seed.
         self.restlessness = self.random.choice((0.05, 0.3, 1.0))
         self.ordering = Ordering() if schedule.happens_before else None
         self.processes: list[Process] = []
@@ -246,13 +246,12 @@ class Machine:
                     return
                 raise self._deadlock()
             chosen = max(ready, key=_priority)
-            if self.random.random() < self.restlessness:
-                bias = self.actions.bias if isinstance(chosen, Action) else 0.0
-                chosen.priority = self.random.random() + bias
             if isinstance(chosen, Action):
                 self.actions.finish(chosen)
-            else:
-                self._advance(chosen)
+                continue
+            if self.random.random() < self.restlessness:
+                chosen.priority = self.random.random()
+            self._advance(chosen)
         raise self._endless()
 
     def _advance(self, process: Process) -> None:

@@ -112,7 +112,11 @@ def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
 
 
 def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -> None:
-    for name, want in zip(outputs(kernel), expected, strict=True):
+    stored = outputs(kernel)
+    if len(stored) != len(expected):
+        names = ", ".join(stored) or "no tensor"
+        raise Violation("uncovered", f"the kernel stores to {names}, but {len(expected)} output(s) are expected")
+    for name, want in zip(stored, expected, strict=True):
         got = arguments[[p.name for p in kernel.params].index(name)]
         close = np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=2e-3, atol=1e-3, equal_nan=True)
         if not close.all():

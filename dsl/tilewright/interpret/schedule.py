@@ -60,13 +60,13 @@ class Actions:
 
     schedule: Schedule
     choice: random.Random
-    bias: float = 0.0
+    lateness: dict[str, float] = field(default_factory=dict[str, float])
     pending: list[Action] = field(default_factory=list[Action])
 
     def issue(self, action: Action) -> Action:
         """Take on an action; without an adversary it completes at once."""
         if self.schedule.adversarial:
-            action.priority = self.choice.random() + self.bias
+            self.prioritize(action)
             self.pending.append(action)
         else:
             action.run()
@@ -83,6 +83,13 @@ class Actions:
         action.done = True
         action.after = None
         action.run()
+
+    def prioritize(self, action: Action) -> None:
+        """Draw a new priority. In one run all actions of a kind tend to be as late as one another."""
+        bias = self.lateness.get(action.what)
+        if bias is None:
+            bias = self.lateness[action.what] = self.choice.choice((-3.0, -0.9, -0.5, 0.0, 0.4))
+        action.priority = self.choice.random() + bias
 
     def ready(self) -> list[Action]:
         """Actions that may complete now."""

@@ -100,18 +100,23 @@ def _name(process: Process) -> str:
 
 def publish(group: Group) -> None:
     """What a barrier over the threads of a group does, once all have arrived."""
-    unfenced: list[tuple[Stage, Region, int]] = []
+    unfenced: dict[int, tuple[Stage, Region, int]] = {}
     for member in group.members:
         finish(member)
         for stage, region, version in member.fenced:
             stage.fenced(region, version)
         member.fenced.clear()
-        unfenced += [(s, r, v) for s, r, v in member.unfenced if s.any_unfenced]
+        # From here on every member knows these writes, so a fence of any of them counts; overwritten ones are moot.
+        unfenced |= {id(write): write for write in member.unfenced if _is_current(*write)}
     for member in group.members:
-        member.unfenced = list(unfenced)
+        member.unfenced = list(unfenced.values())
     ordering = group.members[0].machine.ordering
     if ordering is not None:
         ordering.sync([m.knowledge for m in group.members])
+
+
+def _is_current(stage: Stage, region: Region, version: int) -> bool:
+    return int(stage.version[tuple(part.start for part in region)]) == version
 
 
 def finish(process: Process) -> None:

@@ -127,9 +127,11 @@ SPLIT_FAULTS: dict[str, tuple[Change, set[str]]] = {
         {"race", "exit"},
     ),
     "no store wait at the end": (
-        lambda s: (replace(s, roles=(replace(s.roles[0], body=s.roles[0].body[:-2]), s.roles[1])),)
-        if isinstance(s, ir.Roles)
-        else None,
+        lambda s: (
+            (replace(s, roles=(replace(s.roles[0], body=s.roles[0].body[:-2]), s.roles[1])),)
+            if isinstance(s, ir.Roles)
+            else None
+        ),
         {"exit"},
     ),
     "no sync before the store": (
@@ -210,7 +212,7 @@ def test_a_fault_in_the_cp_async_gemm_is_seen(fault: str, warps: int) -> None:
     assert violation.kind in kinds, str(violation)
 
 
-@pytest.mark.parametrize("fault", [f for f in SPLIT_FAULTS if f != ""])
+@pytest.mark.parametrize("fault", SPLIT_FAULTS)
 def test_the_adversary_alone_finds_the_fault(fault: str) -> None:
     """Without the happens-before check: what it says must be confirmed by what really happens."""
     change, _ = SPLIT_FAULTS[fault]
