@@ -14,6 +14,7 @@ from tilewright.interpret import KINDS_OF_CODE, ArgumentError, replay
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError, evaluate
 
+from .integers import Decider
 from .report import Family, Finding, Obligation
 
 REPLAYED: frozenset[Family] = frozenset(("tags", "memory", "grid", "async"))
@@ -23,7 +24,7 @@ _MOST_ELEMENTS = 1 << 22
 _MOST_PRODUCTS = 1 << 31
 
 
-def replayed(kernel: ir.Kernel, obligation: Obligation) -> Obligation:
+def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider) -> Obligation:
     """`obligation` with its counterexample marked as replayed, or as unknown if it does not show.
 
     Left as it is when there is nothing to run: not refuted, no sizes, a family that the interpreter has no notion of,
@@ -33,6 +34,11 @@ def replayed(kernel: ir.Kernel, obligation: Obligation) -> Obligation:
     if obligation.verdict != "refuted" or obligation.family not in REPLAYED or finding is None:
         return obligation
     example = finding.counterexample
+    if example is not None and any(v < 1 for v in example.sizes.values()):
+        # Trip counts alone decided; the smallest sizes that may be launched give the same ones or more.
+        kept = {n: v for n, v in example.sizes.items() if v >= 1}
+        sizes = decider.complete(kept, kernel.sizes, tuple(a.expr for a in kernel.assumptions))
+        example = replace(example, sizes=sizes)
     if example is None or example.replayed or not feasible(kernel, example.sizes):
         return obligation
     tries = _ASYNC_TRIES if obligation.family in ("async", "tags") else 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..context import KernelContext
 from ..report import Family, Obligation
+from . import asynchronous
 from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import load_bounds, offset_width, ring_index, store_bounds
@@ -41,5 +42,6 @@ CHECKS: tuple[Check, ...] = (
     Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
+    Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )

@@ -79,10 +79,19 @@ def refuted(
     return Obligation(code, family, what, span, "refuted", finding, how)
 
 
-def unknown(context: KernelContext, code: str, family: Family, what: str, span: Span, missing: str) -> Obligation:
+def unknown(
+    context: KernelContext,
+    code: str,
+    family: Family,
+    what: str,
+    span: Span,
+    missing: str,
+    *,
+    related: Sequence[Related] = (),
+) -> Obligation:
     """An obligation that nobody decided; the finding says what is missing, and is no error."""
     text = f"Not proved: {what}. {_sentence(missing)}" if missing else f"Not proved: {what}."
-    finding = Finding(code, text, span, context.kernel.name, "unknown", "information")
+    finding = Finding(code, text, span, context.kernel.name, "unknown", "information", None, tuple(related))
     return Obligation(code, family, what, span, "unknown", finding)
 
 
@@ -135,14 +144,28 @@ def assume_fix(context: KernelContext, condition: ex.Expr) -> Fix | None:
     starts = starts or [s.span.start for s in context.written.body if s.span != NO_SPAN]
     if not starts:
         return None
-    at, indent = min(starts), "    "
+    return Fix(f"Add {text}", (_line(context, min(starts), text),))
+
+
+def indented(context: KernelContext, fix: Fix) -> Fix:
+    """The fix with each inserted line indented like the line it stands before."""
+    edits = [
+        _line(context, e.span.start, e.text.rstrip("\n")) if e.span.start == e.span.end and e.text.endswith("\n") else e
+        for e in fix.edits
+    ]
+    return Fix(fix.title, tuple(edits))
+
+
+def _line(context: KernelContext, at: int, text: str) -> Edit:
+    """Insert `text` as a line of its own before the line that holds byte `at`."""
+    indent = "    "
     if context.source is not None:
         data = context.source.encode("utf-8", "surrogatepass")
         line = max(data.rfind(b"\n", 0, at), data.rfind(b"\r", 0, at)) + 1
         lead = re.match(rb"[ \t]*", data[line:])
         indent = lead[0].decode() if lead else indent
         at = line + len(indent.encode())
-    return Fix(f"Add {text}", (Edit(Span(at, at), f"{text}\n{indent}"),))
+    return Edit(Span(at, at), f"{text}\n{indent}")
 
 
 def fixes_of(*fixes: Fix | None) -> tuple[Fix, ...]:

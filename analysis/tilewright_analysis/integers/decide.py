@@ -34,7 +34,7 @@ class Decider:
     def __init__(self, effort: int = _LONG, cancelled: Callable[[], bool] | None = None) -> None:
         self._solver: Solver | None = None
         self._effort = effort
-        self._cancelled = cancelled or (lambda: False)
+        self.cancelled = cancelled or (lambda: False)
         self._known: dict[Question, Decision] = {}
 
     def decide(self, question: Question) -> Decision:
@@ -92,7 +92,7 @@ class Decider:
             # (An interval of an expression with a zero divisor means nothing.)
             return Decision("proved", how)
         for attempt in _forms(question):
-            if self._cancelled():
+            if self.cancelled():
                 return None
             if self._z3().solve(attempt, min(_SHORT, self._effort), minimize=False).answer == "holds":
                 return Decision("proved", "z3")
@@ -108,7 +108,7 @@ class Decider:
             return self._refuted(question, model, "small sizes")
         reason = ""
         for attempt in _forms(question):
-            if self._cancelled():
+            if self.cancelled():
                 return Decision("unknown", missing="cancelled")
             reply = self._z3().solve(attempt, self._effort)
             reason = reply.reason

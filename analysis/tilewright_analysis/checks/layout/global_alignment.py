@@ -75,7 +75,7 @@ def _strides(context: KernelContext, site: Site, view: ir.View, tma: bool) -> It
             context, site, CODE, "layout", what, decision, message, span=view_span(site.stmt, view),
             fixes=fixes_of(None if last else _multiple(context, tensor.shape[-1], tensor.dtype.bytes)),
         )  # fmt: skip
-    if not tma and tensor.dtype.bytes < _CP_ASYNC_BYTES:
+    if not tma and tensor.dtype.bytes < _CP_ASYNC_BYTES and tensor.shape[-1] not in tensor.strides:
         yield _row(context, site, view)
 
 

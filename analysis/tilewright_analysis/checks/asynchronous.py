@@ -1,0 +1,60 @@
+"""TW101–TW103, TW203, TW204, TW401–TW407: what the asynchronous engine decides, as obligations.
+
+The engine (`tilewright_analysis.async_`) follows asynchronous copies, barriers, fences and coordinate tags through
+one canonical schedule that stands for all, for all trip counts. Each of its verdicts becomes an obligation here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright_analysis.async_.explore import explore
+from tilewright_analysis.async_.model import AsyncOutcome
+
+from ..context import KernelContext
+from ..report import Family, Obligation
+from .outcome import indented, proved, refuted, situation, unknown
+
+CODES = (
+    "TW101", "TW102", "TW103", "TW203", "TW204", "TW401", "TW402", "TW403", "TW404", "TW405", "TW406", "TW407",
+)  # fmt: skip
+_FAMILIES: dict[str, Family] = {"1": "tags", "2": "memory", "4": "async"}
+# What the engine says of obligations that it left open because of a violation it reports elsewhere.
+_CONSEQUENCE = "not decided"
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """One obligation for each outcome of the engine."""
+    for outcome in explore(context.kernel, cancelled=context.decider.cancelled).outcomes:
+        yield _obligation(context, outcome)
+
+
+def _obligation(context: KernelContext, o: AsyncOutcome) -> Obligation:
+    family = _FAMILIES[o.code[2]]
+    if o.verdict == "proved":
+        return proved(o.code, family, o.what, o.span, "exploration of all trip counts")
+    if o.verdict == "unknown":
+        if o.missing.startswith(_CONSEQUENCE):
+            return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
+        return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
+    text = _sentence(o.message)
+    if o.counterexample is not None:
+        text = f"{text} {situation(o.counterexample)}".rstrip()
+    return refuted(
+        context, o.code, family, o.what, o.span, text,
+        example=o.counterexample, related=o.related, fixes=tuple(indented(context, f) for f in o.fixes), how="exploration of all trip counts",
+    )  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    """`text` as a sentence; names of the kernel keep their spelling."""
+    first = text.split(" ", 1)[0]
+    if first in ("the", "role", "an", "a", "no"):
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") else f"{text}."
+
+
+def _reason(o: AsyncOutcome) -> str:
+    if o.message and o.message != o.missing:
+        return f"{o.message}. Missing: {o.missing}"
+    return o.missing
