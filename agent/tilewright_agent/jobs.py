@@ -16,8 +16,8 @@ from tilewright.ir import nodes as ir
 from tilewright.layout import LayoutError
 from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
-from tilewright_analysis.perf.shapes import Sizes, roles, tensor_shapes
 from tilewright_agent.worker.protocol import PROTOCOL, Message
+from tilewright_analysis.perf.shapes import Sizes, roles, tensor_shapes
 
 JOB_SECONDS = 300.0
 

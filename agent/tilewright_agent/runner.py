@@ -11,9 +11,9 @@ from typing import cast
 from tilewright.frontend import KernelUnit
 from tilewright.ir.expr import EvaluationError
 from tilewright_agent.jobs import NotRunnable, build_job
-from tilewright_analysis.perf.shapes import Sizes, broken_assumption, large_shapes, small_shapes
 from tilewright_agent.transport import LOCAL, Cancelled, Connection, ConnectionFailed, worker_command
 from tilewright_agent.worker.protocol import Message
+from tilewright_analysis.perf.shapes import Sizes, broken_assumption, large_shapes, small_shapes
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the share that is done, from 0 to 1."""

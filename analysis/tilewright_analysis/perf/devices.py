@@ -16,8 +16,8 @@ LAUNCH_S = 2.5e-6
 class Device:
     """One GPU. Rates are a second, sizes in bytes; `tensor` gives the f16 FLOP/s of each matrix instruction.
 
-    `scalar` and `special` are operations a second on single elements: 128 additions and 16 special functions a cycle and
-    multiprocessor, of which A100 has 64 and 16 (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
+    `scalar` and `special` are operations a second on single elements: 128 additions and 16 special functions a cycle
+    and multiprocessor, 64 and 16 on an A100 (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
     Instructions"). Rates are what a long kernel sustains, not the peak of the data sheet; `source` says where from.
     """
 

@@ -24,7 +24,8 @@ def hints(
 ) -> tuple[Finding, ...]:
     """Hints about a kernel, policy or explicit, at the given sizes (default: large ones).
 
-    Spans are relative to the kernel. Empty for a kernel that cannot be expanded: what is wrong with it is the verifier's to say.
+    Spans are relative to the kernel. Empty for a kernel that cannot be expanded: what is wrong with it is the verifier's
+    to say.
     """
     try:
         explicit = expand(kernel)
@@ -81,8 +82,8 @@ def _occupancy(kernel: ir.Kernel, result: Estimate) -> Iterator[Finding]:
     if not result.products and share < _LOW_OCCUPANCY and resources.limiter != "blocks":
         yield _hint(
             "TW703",
-            f"{resources.blocks} block{'s' * (resources.blocks != 1)} of {resources.threads} threads fill {share:.0%} of "
-            f"a multiprocessor of the {result.device.name}, limited by {resources.limiter}; smaller tiles let more run",
+            f"{resources.blocks} block{'s' * (resources.blocks != 1)} of {resources.threads} threads fill {share:.0%} "
+            f"of a multiprocessor of the {result.device.name}, limited by {resources.limiter}; smaller tiles let more run",
             kernel.span, kernel,
         )  # fmt: skip
 
@@ -93,8 +94,8 @@ def _waves(kernel: ir.Kernel, result: Estimate) -> Iterator[Finding]:
         sizes = ", ".join(f"{n} = {v}" for n, v in result.sizes.items())
         yield _hint(
             "TW704",
-            f"at {sizes} the {result.tiles} tiles run in {-(-result.tiles // slots)} waves of {slots}, and the last wave "
-            f"leaves {1 - result.wave_efficiency:.0%} of all slots empty; other tile sizes may divide better",
+            f"at {sizes} the {result.tiles} tiles run in {-(-result.tiles // slots)} waves of {slots}, and the last "
+            f"wave leaves {1 - result.wave_efficiency:.0%} of all slots empty; other tile sizes may divide better",
             kernel.span, kernel,
         )  # fmt: skip
 

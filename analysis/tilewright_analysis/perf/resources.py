@@ -18,8 +18,8 @@ _BASE_REGISTERS = 24
 class Resources:
     """Resources of one block. `shared` in bytes, `registers` of a thread of the first role (a lower bound).
 
-    `accumulators` are the registers of matrix accumulators among them. `blocks` fit one multiprocessor, `limiter` says
-    which resource stops the next one. `stages` is the depth of the deepest ring (1 without rings), `stage_bytes` one
+    `accumulators` are the registers of matrix accumulators among them. `blocks` fit one multiprocessor (0: the kernel
+    spills or does not run), `limiter` says which resource stops the next one. `stages` is the depth of the deepest ring (1 without rings), `stage_bytes` one
     stage of all rings together.
     """
 
@@ -43,7 +43,7 @@ def measure_resources(kernel: ir.Kernel, device: Device, registers: int | None =
     shared, threads = shared_bytes(kernel), total_warps(kernel) * limits.warp_size
     accumulators = _accumulators(kernel)
     estimated = _BASE_REGISTERS + max(accumulators, _live_registers(kernel))
-    used = min(registers or estimated, limits.registers_per_thread)
+    used = registers or estimated
     # Registers are given out to warps in units of 256, that is 8 a thread (CUDA occupancy calculator).
     by = {
         "shared memory": limits.shared_per_sm // (shared + limits.reserved_shared),
@@ -53,9 +53,11 @@ def measure_resources(kernel: ir.Kernel, device: Device, registers: int | None =
     }
     limiter = min(by, key=lambda name: by[name])
     blocks = by[limiter]
+    if used > limits.registers_per_thread:
+        limiter, blocks = f"registers: a thread has {limits.registers_per_thread}", 0
     rings = [t for t in kernel.types.values() if isinstance(t, SharedType) and t.ring]
     return Resources(
-        shared, threads, used, accumulators, max(blocks, 0), limiter,
+        shared, threads, used, accumulators, blocks, limiter,
         max((t.stages for t in rings), default=1), sum(t.stage_bytes for t in rings),
     )  # fmt: skip
 
