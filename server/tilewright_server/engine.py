@@ -81,11 +81,6 @@ def healthy_kernel(unit: KernelUnit) -> Kernel:
     return unit.kernel
 
 
-def performance(unit: KernelUnit) -> str:
-    """What the static model says about the speed of a kernel, as Markdown; empty for one that cannot be lowered."""
-    return ""
-
-
 def explanation_page(code: str) -> str:
     """The URI of the page that explains a diagnostic, or empty when there is none on this machine."""
     return ""
@@ -93,4 +88,9 @@ def explanation_page(code: str) -> str:
 
 def explanation(code: str) -> str:
     """The page that explains a diagnostic, as Markdown. Raises UsageError for a code that does not exist."""
-    raise UsageError(code)
+    from tilewright_analysis.explain import explain
+
+    try:
+        return explain(code)
+    except KeyError:
+        raise UsageError(f"there is no diagnostic {code}; codes look like TW404") from None

@@ -63,11 +63,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The verdict on a kernel, with spans relative to it, and what is worth knowing about its speed, as Markdown."""
+    """The verdict on a kernel, with spans relative to it."""
 
     job: int
     report: KernelReport
-    performance: str = ""
 
 
 @dataclass(frozen=True, slots=True)

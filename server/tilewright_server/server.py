@@ -22,6 +22,7 @@ from tilewright_server import convert, installed_version
 from tilewright_server.engine import file_problems
 from tilewright_server.messages import Checked, Decided
 from tilewright_server.session import KernelState, Session, Snapshot
+from tilewright_server.speed import Speed
 from tilewright_server.verifier import Event, GivenUp, Job, Started, Verifier
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class TilewrightServer(LanguageServer):
         )
         self.session = Session()
         self.verifier = Verifier(self._on_event, self._on_crash)
+        self.speed = Speed()
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         self._streaming: dict[str, asyncio.TimerHandle] = {}
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
@@ -117,7 +119,8 @@ class TilewrightServer(LanguageServer):
             self._restart(self._pauses, uri, 0, self._start_checking)
 
     async def close(self) -> None:
-        """End the worker."""
+        """End all processes."""
+        self.speed.close()
         await self.verifier.close()
 
     def _start_checking(self, uri: str) -> None:
@@ -150,9 +153,9 @@ class TilewrightServer(LanguageServer):
                 new = self.session.update(uri, unit, obligations=())
             case Decided(obligation=obligation):
                 new = self.session.update(uri, unit, obligations=(*state.obligations, obligation))
-            case Checked(report=report, performance=performance):
-                self.session.remember(unit, report, performance)
-                new = self.session.update(uri, unit, report=report, stale=(), performance=performance)
+            case Checked(report=report):
+                self.session.remember(unit, report)
+                new = self.session.update(uri, unit, report=report, stale=())
             case GivenUp(message=message):
                 new = self.session.update(uri, unit, failure=message, stale=())
                 self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))

@@ -40,7 +40,6 @@ class KernelState:
     report: KernelReport | None = None
     stale: tuple[Finding, ...] = ()
     failure: str = ""
-    performance: str = ""
 
     @property
     def done(self) -> bool:
@@ -111,7 +110,7 @@ class Session:
     def __init__(self) -> None:
         self.settings = Settings()
         self._documents: dict[str, Snapshot] = {}
-        self._reports: OrderedDict[tuple[str, str], tuple[KernelReport, str]] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, str], KernelReport] = OrderedDict()
 
     def snapshot(self, uri: str) -> Snapshot | None:
         """The current state of an open document."""
@@ -162,9 +161,9 @@ class Session:
                 return self._store(replace(snapshot, kernels=tuple(states)))
         return None
 
-    def remember(self, unit: KernelUnit, report: KernelReport, performance: str) -> None:
+    def remember(self, unit: KernelUnit, report: KernelReport) -> None:
         """Keep a verdict, so that an unchanged kernel is not verified again."""
-        self._reports[unit.key, self.settings.target] = (report, performance)
+        self._reports[unit.key, self.settings.target] = report
         while len(self._reports) > CACHED_REPORTS:
             self._reports.popitem(last=False)
 
@@ -182,7 +181,7 @@ class Session:
         cached = self._reports.get((unit.key, self.settings.target))
         if cached is not None:
             self._reports.move_to_end((unit.key, self.settings.target))
-            return KernelState(unit, report=cached[0], performance=cached[1])
+            return KernelState(unit, report=cached)
         if before is None:
             return KernelState(unit)
         if before.unit.key == unit.key:

@@ -11,7 +11,7 @@ from tilewright.lower import Lowered
 from tilewright.lower.compile import Compiled
 from tilewright.source import SourceText, Span
 from tilewright_server import engine
-from tilewright_server.errors import UsageError
+from tilewright_server.errors import MissingExtra, UsageError
 
 
 def syntax_tree(unit: KernelUnit) -> str:

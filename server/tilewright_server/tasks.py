@@ -6,12 +6,12 @@ carries. All raise UsageError with what the person has to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypedDict
 
 from tilewright.frontend import KernelUnit
 from tilewright.source import SourceText
-from tilewright_server import engine
+from tilewright_server import engine, stages
 from tilewright_server.errors import UsageError
 
 
@@ -28,6 +28,35 @@ class RunResult(TypedDict):
     message: str
 
 
+class Variant(TypedDict):
+    """One variant that was looked at; predicted by the model in microseconds, measured in milliseconds."""
+
+    title: str
+    verdict: str
+    predicted_us: float | None
+    measured_ms: float | None
+
+
+class OptimizeResult(TypedDict):
+    """The best verified variant. `original` and `proposed` are whole documents; `summary` is Markdown."""
+
+    kernel: str
+    original: str
+    proposed: str
+    verdict: str
+    summary: str
+    variants: list[Variant]
+
+
+class CompiledFacts(TypedDict):
+    """What the compiler made of a kernel: registers a thread, bytes spilled, bytes of shared memory of a block."""
+
+    target: str
+    registers: int
+    spills: int
+    shared: int
+
+
 class OnProgress(Protocol):
     """Told of each step."""
 
@@ -41,7 +70,9 @@ def run(*, source: SourceText, kernel: str, target: str, runner: str, progress: 
     return run_unit(_unit(source, kernel, target), runner, None, progress)
 
 
-def run_unit(unit: KernelUnit, runner: str, shapes: list[Mapping[str, int]] | None, progress: OnProgress) -> RunResult:
+def run_unit(
+    unit: KernelUnit, runner: str, shapes: Sequence[Mapping[str, int]] | None, progress: OnProgress
+) -> RunResult:
     """The same for a unit, at the given problem sizes (None: some that the tiles divide, some with remainders)."""
     from tilewright_agent import runner as runners
 
@@ -61,7 +92,45 @@ def run_unit(unit: KernelUnit, runner: str, shapes: list[Mapping[str, int]] | No
     }
 
 
-TASKS: Mapping[str, Callable[..., object]] = {"run": run}
+def optimize(*, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress) -> OptimizeResult:
+    """Look for a faster variant of a kernel that is proved; measured where the runner has a GPU, else predicted."""
+    from tilewright_agent.optimize import optimize as search
+
+    unit = _unit(source, kernel, target)
+    engine.healthy_kernel(unit)
+    found = search(
+        unit,
+        source=source,
+        runner=runner,
+        check=engine.check,
+        progress=lambda message, share: progress(message, round(100 * share)),
+    )
+    return {
+        "kernel": found.kernel,
+        "original": found.original,
+        "proposed": found.proposed,
+        "verdict": found.verdict,
+        "summary": found.summary,
+        "variants": [
+            {"title": v.title, "verdict": v.verdict, "predicted_us": v.predicted_us, "measured_ms": v.measured_ms}
+            for v in found.variants
+        ],
+    }
+
+
+def compile_facts(*, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress) -> CompiledFacts:
+    """Compile a kernel ahead of time, without a GPU, and tell what the compiler made of it."""
+    del runner, progress
+    done = stages.compiled_kernel(_unit(source, kernel, target))
+    return {
+        "target": done.target,
+        "registers": done.registers,
+        "spills": done.spill_stores,
+        "shared": done.shared,
+    }
+
+
+TASKS: Mapping[str, Callable[..., object]] = {"run": run, "optimize": optimize, "compile": compile_facts}
 
 
 def _unit(source: SourceText, kernel: str, target: str) -> KernelUnit:

@@ -63,7 +63,7 @@ class _Worker:
             on_obligation=lambda obligation: self._send(messages.Decided(job.job, obligation)),
             cancelled=lambda: job.job in self._cancelled,
         )
-        return Checked(job.job, report, engine.performance(unit))
+        return Checked(job.job, report)
 
     def _call(self, job: Call) -> Returned:
         def progress(message: str, percent: int | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,17 @@ class Editor:
             )
         )
 
+    def replace_all(self, text: str) -> None:
+        """Replace the whole text by one change without a range."""
+        self.text = text
+        self.version += 1
+        self.client.text_document_did_change(
+            types.DidChangeTextDocumentParams(
+                types.VersionedTextDocumentIdentifier(self.version, self.uri),
+                [types.TextDocumentContentChangeWholeDocument(text=text)],
+            )
+        )
+
     def close(self) -> None:
         self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(self.uri)))
 
@@ -113,9 +125,10 @@ class Editor:
         params = types.ExecuteCommandParams(f"tilewright.server.{name}", [{"uri": self.uri, "kernel": kernel}])
         return await self.client.workspace_execute_command_async(params)
 
-    async def until(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+    async def until(self, condition: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = 20) -> None:
         """Wait until something is true of what the editor shows."""
-        for _ in range(600):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
             value = condition()
             if await value if isinstance(value, Awaitable) else value:
                 return

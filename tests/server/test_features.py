@@ -115,7 +115,7 @@ async def test_commands_on_what_is_not_there_say_so(editor: Editor) -> None:
     editor.open(HEADER + elementwise("square", value="x * nothing"))
     with pytest.raises(JsonRpcException, match="no kernel missing"):
         await editor.command("expand", "missing")
-    with pytest.raises(JsonRpcException, match="square is invalid: .*TW002"):
+    with pytest.raises(JsonRpcException, match=r"square is invalid: .*TW002"):
         await editor.command("expand", "square")
     with pytest.raises(JsonRpcException, match="is not open"):
         await Editor(editor.client, "file:///other.py").command("check", "square")

@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         print_results(results, console, verbose=arguments.verbose)
+        if not results:
+            print(f"no kernels found in {', '.join(arguments.paths)}")
     else:
         rendered = _render(results, arguments.format)
         if rendered:

@@ -13,9 +13,7 @@ SUMMARY = "show a kernel as syntax tree, Tile IR, explicit source, Gluon, PTX or
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kernel, the stage, and the instance."""
-    parser.add_argument(
-        "kernel", metavar="FILE[::KERNEL]", help="the kernel; its name may be left out if it is the only one"
-    )
+    parser.add_argument("kernel", metavar="FILE[::KERNEL]", help="the kernel; its name may be left out if there is one")
     parser.add_argument(
         "--emit", choices=tuple(stages.STAGES), default="gluon", help="the stage to show (default: gluon)"
     )

@@ -17,9 +17,7 @@ SUMMARY = "run a kernel, compare it with its reference, and time it"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kernel, where to run it, and on which sizes."""
-    parser.add_argument(
-        "kernel", metavar="FILE[::KERNEL]", help="the kernel; its name may be left out if it is the only one"
-    )
+    parser.add_argument("kernel", metavar="FILE[::KERNEL]", help="the kernel; its name may be left out if there is one")
     add_runner_argument(parser)
     parser.add_argument(
         "--size",

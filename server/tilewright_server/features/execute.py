@@ -15,6 +15,7 @@ from tilewright_server.long_task import TaskFailed, run_task
 from tilewright_server.progress import Progress
 from tilewright_server.server import TilewrightServer
 from tilewright_server.session import KernelState, Snapshot
+from tilewright_server.tasks import RunResult
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ async def check(ls: TilewrightServer, *arguments: object) -> Result:
 async def run(ls: TilewrightServer, *arguments: object) -> Result:
     """Run a kernel against its reference with the configured runner."""
     snapshot, state = _kernel(ls, arguments)
-    return await _task(ls, "run", f"Running {state.unit.name}", snapshot, state)
+    result = await _task(ls, "run", f"Running {state.unit.name}", snapshot, state)
+    ls.speed.note_run(state.unit, cast(RunResult, result))
+    return result
 
 
 async def optimize(ls: TilewrightServer, *arguments: object) -> Result:

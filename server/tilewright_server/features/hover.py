@@ -35,7 +35,7 @@ async def hover(ls: TilewrightServer, params: types.HoverParams) -> types.Hover 
         return None
     word = snapshot.source.text(name)
     if word == state.unit.name:
-        text = "\n\n".join(_kernel(state))
+        text = "\n\n".join([*_verdict(state), *await ls.speed.describe(snapshot.source, state.unit)])
     else:
         facts = await asyncio.to_thread(facts_of, state.unit, word)
         text = "\n\n".join(_name(facts)) if facts is not None else ""
@@ -58,7 +58,7 @@ def name_at(data: bytes, at: int) -> Span | None:
     return None
 
 
-def _kernel(state: KernelState) -> Iterator[str]:
+def _verdict(state: KernelState) -> Iterator[str]:
     yield f"**{state.unit.name}**: {verdict_title(state)}"
     if state.report is not None and state.report.obligations:
         families: dict[str, list[int]] = {}
@@ -71,8 +71,6 @@ def _kernel(state: KernelState) -> Iterator[str]:
         yield f"checked in {duration(state.report.milliseconds)}"
     if state.failure:
         yield state.failure
-    if state.performance:
-        yield state.performance
 
 
 def _name(facts: NameFacts) -> Iterator[str]:

@@ -21,7 +21,7 @@ _MARKS = {"proved": ("✓", "green"), "refuted": ("✗", "red"), "unknown": ("?"
 
 
 def print_results(results: Sequence[FileResult], console: Console, *, verbose: bool = False) -> None:
-    """Print every finding, then a line for each kernel and one for the run.
+    """Print every finding, then a line for each kernel and, if there is any file, one for the run.
 
     `verbose` adds the obligations of each kernel with how each was decided.
     """
@@ -35,7 +35,8 @@ def print_results(results: Sequence[FileResult], console: Console, *, verbose: b
                 _print(console, *(_obligation(o, result.source) for o in report.obligations))
         for line in result.crashes:
             _print(console, Text.assemble((f"{result.source.path}: internal error: ", "bold red"), line))
-    _print(console, _totals(results))
+    if results:
+        _print(console, _totals(results))
 
 
 def render(results: Sequence[FileResult], *, verbose: bool = False) -> str:
