@@ -158,17 +158,17 @@ class _Solver:
                 )
             facts.warps = warps
         match stmt:
-            case ir.Load(dst=name, view=view, other=other):
-                param = self.kernel.param(view.tensor)
-                vector = vector_elements(view, param, self.divisors, masked=other is not None)
+            case ir.Load(dst=name, view=view):
+                # Without the mask: the lowering gives tiles that lie inside the tensor a path of their own.
+                vector = vector_elements(view, self.kernel.param(view.tensor), self.divisors, masked=False)
                 self.facts[name].vectors.append(vector)
                 self.facts[name].loaded = True
             case ir.SharedLoad(dst=name):
                 self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
                 self.facts[name].loaded = True
             case ir.Store(src=name, view=view) if name in self.facts:
-                param = self.kernel.param(view.tensor)
-                self.facts[name].vectors.append(vector_elements(view, param, self.divisors, masked=True))
+                vector = vector_elements(view, self.kernel.param(view.tensor), self.divisors, masked=False)
+                self.facts[name].vectors.append(vector)
             case ir.SharedStore(src=name) if name in self.facts:
                 self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
             case _:
@@ -380,7 +380,7 @@ def _convert(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
             case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
                 tile = tiles[name]
                 assert tile.layout is not None
-                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=True)
+                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
                 wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps)
                 new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
             case _:

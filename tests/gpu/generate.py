@@ -32,8 +32,20 @@ def assume(kernel: ir.Kernel, *conditions: str) -> ir.Kernel:
 JOBS = (
     ("split_gemm", "gemm", build.split_gemm(), GEMM_CHECKS, GEMM_TIMINGS),
     ("split_gemm_128", "gemm", build.split_gemm(4, 128, 128, 64, warps=4), GEMM_CHECKS[2:], [[1024, 1024, 8192]]),
-    ("cp_async_gemm", "gemm", assume(build.cp_async_gemm(), "K % 8 == 0", "N % 8 == 0"), GEMM_CHECKS, [[4096, 4096, 4096]]),
-    ("softmax", "softmax", build.softmax(), [[4096, 1000], [333, 1024], [1, 1], [77, 513]], [[65536, 1000], [65536, 1024]]),
+    (
+        "cp_async_gemm",
+        "gemm",
+        assume(build.cp_async_gemm(), "K % 8 == 0", "N % 8 == 0"),
+        GEMM_CHECKS,
+        [[4096, 4096, 4096]],
+    ),
+    (
+        "softmax",
+        "softmax",
+        build.softmax(),
+        [[4096, 1000], [333, 1024], [1, 1], [77, 513]],
+        [[65536, 1000], [65536, 1024]],
+    ),
     ("softmax_4k", "softmax", build.softmax(1, 4096, 8), [[333, 4096], [64, 3001]], [[32768, 4096], [32768, 4001]]),
     ("fma", "fma", build.fma(), [[2**26 + 3], [1], [1023], [4096]], [[2**26], [2**26 + 3]]),
     ("math", "math", math_functions(), [[100001], [4096]], []),

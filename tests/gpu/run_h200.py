@@ -67,6 +67,11 @@ def fma_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Ten
     return [x, y], Output((n,), torch.float32), lambda: x * y + x, 1e-6
 
 
+def fma16_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x, y = (torch.randn(n, device="cuda", dtype=torch.float16) for _ in range(2))
+    return [x, y], Output((n,), torch.float16), lambda: x.float() * y.float() + x.float(), 4e-3
+
+
 def math_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
     x = torch.randn(n, device="cuda") * 3
     x[:: max(1, n // 50)] *= 1e-3
@@ -85,7 +90,7 @@ def rows_case(m: int, n: int) -> tuple[list[torch.Tensor], Output, Callable[[], 
 
 
 CASES: dict[str, Callable[..., Any]] = {
-    "gemm": gemm_case, "softmax": softmax_case, "fma": fma_case, "math": math_case, "rows": rows_case,
+    "gemm": gemm_case, "softmax": softmax_case, "fma": fma_case, "fma16": fma16_case, "math": math_case, "rows": rows_case,
 }  # fmt: skip
 
 
@@ -116,7 +121,7 @@ def baselines(kind: str, inputs: list[torch.Tensor], out: torch.Tensor) -> dict[
             return {"torch.matmul": lambda: torch.matmul(inputs[0], inputs[1], out=out)}
         case "softmax":
             return {"torch.softmax": lambda: torch.softmax(inputs[0], 1, out=out)}
-        case "fma":
+        case "fma" | "fma16":
             return {
                 "torch.addcmul": lambda: torch.addcmul(inputs[0], inputs[0], inputs[1], out=out),
                 "eager x*y+x": lambda: torch.add(inputs[0] * inputs[1], inputs[0], out=out),
@@ -132,6 +137,8 @@ def work(kind: str, shape: list[int]) -> tuple[float, str]:
             return 2.0 * shape[0] * shape[1] * shape[2], "TFLOP/s"
         case "softmax":
             return 8.0 * shape[0] * shape[1], "TB/s"
+        case "fma16":
+            return 6.0 * shape[0], "TB/s"
         case _:
             return 12.0 * shape[0], "TB/s"
 
@@ -173,15 +180,19 @@ def measure(module: ModuleType, kind: str, shape: list[int], flush: torch.Tensor
     }
 
 
+def copy_milliseconds() -> float:
+    """Median time to copy 1 GiB on the device."""
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return triton.testing.do_bench(lambda: target.copy_(source), return_mode="median")
+
+
 def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     folder = Path(sys.argv[1])
     jobs = json.loads((folder / "jobs.json").read_text())
     flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    copy = triton.testing.do_bench(lambda: target.copy_(source), return_mode="median")
-    del source, target
+    copy = copy_milliseconds()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
         "copy_TB_s": round(2 * 2**30 / copy / 1e9, 3), "repeats": REPEATS, "kernels": {},
@@ -196,8 +207,10 @@ def main() -> None:
                 entry["checks"].append(check(module, job["kind"], shape))
             for shape in job["timings"]:
                 entry["timings"].append(measure(module, job["kind"], shape, flush))
-                if job["kind"] in ("softmax", "fma"):
-                    entry["timings"][-1]["of_copy"] = round(entry["timings"][-1]["rate"]["tilewright"] / result["copy_TB_s"], 3)
+                if job["kind"] in ("softmax", "fma", "fma16"):
+                    entry["timings"][-1]["of_copy"] = round(
+                        entry["timings"][-1]["rate"]["tilewright"] / result["copy_TB_s"], 3
+                    )
         except Exception as error:
             entry["error"] = f"{type(error).__name__}: {str(error)[-1500:]}"
         entry["seconds"] = round(time.time() - began, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tilewright.divisibility import kernel_divisors, vector_elements
@@ -107,17 +108,10 @@ class FunctionEmitter:
                 self.defined.add(stmt.dst)
             case ir.Load():
                 self._own_warps(stmt.dst, stmt.span)
-                tile = self.module.tiles[stmt.dst]
-                where = self._access(stmt.view, tile, stmt.span)
-                mask: list[str] = []
-                if stmt.other is not None:
-                    other = number(stmt.other) if tile.dtype.is_float else str(int(stmt.other))
-                    mask = [f"mask={where.mask}", f"other={other}"]
-                self._call(f"{names(stmt.dst)} = gl.load", where.pointers, *mask)
+                self._load(stmt)
                 self.defined.add(stmt.dst)
             case ir.Store():
-                where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
-                self._call("gl.store", where.pointers, names(stmt.src), f"mask={where.mask}")
+                self._store(stmt)
             case ir.Mma():
                 line(f"{names(stmt.dst)} = mma_v2({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
                 self.defined.add(stmt.dst)
@@ -221,6 +215,48 @@ class FunctionEmitter:
             with self.out.indented():
                 self._block(stmt.orelse)
         self.defined &= after_then
+
+    def _load(self, stmt: ir.Load) -> None:
+        tile, dst = self.module.tiles[stmt.dst], self.names(stmt.dst)
+        where = self._access(stmt.view, tile, stmt.span)
+        if stmt.other is None:
+            self._call(f"{dst} = gl.load", where.pointers)
+            return
+        other = number(stmt.other) if tile.dtype.is_float else str(int(stmt.other))
+        with self._inside_first(stmt.view, lambda: self._call(f"{dst} = gl.load", where.pointers)):
+            self._call(f"{dst} = gl.load", where.pointers, f"mask={where.mask}", f"other={other}")
+
+    def _store(self, stmt: ir.Store) -> None:
+        src = self.names(stmt.src)
+        where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
+        with self._inside_first(stmt.view, lambda: self._call("gl.store", where.pointers, src)):
+            self._call("gl.store", where.pointers, src, f"mask={where.mask}")
+
+    @contextmanager
+    def _inside_first(self, view: ir.View, unmasked: Callable[[], None]) -> Generator[None]:
+        """What is written inside takes a mask; where a mask costs wide accesses, tiles inside the tensor go without.
+
+        A mask splits a vector of elements unless it is known to hold all or none of them.
+        """
+        param, known = self.kernel.param(view.tensor), self.module.divisors
+        masked = vector_elements(view, param, known, masked=True)
+        if masked == vector_elements(view, param, known, masked=False):
+            yield
+            return
+        inside: ex.Expr | None = None
+        for origin, extent, size in zip(view.origin, view.shape, param.type.shape, strict=True):
+            bounds = [ex.binary("<=", ex.add(origin, ex.Int(extent)), size)]
+            if not self.scalars.is_nonnegative(origin):
+                bounds.append(ex.binary("<=", ex.Int(0), origin))
+            for bound in bounds:
+                inside = bound if inside is None else ex.binary("and", inside, bound)
+        assert inside is not None
+        self.out.line(f"if {self.scalars.condition(inside)}:")
+        with self.out.indented():
+            unmasked()
+        self.out.line("else:")
+        with self.out.indented():
+            yield
 
     def _cp_async(self, stmt: ir.CpAsync) -> None:
         buffer = self._shared(stmt.dst)

@@ -44,13 +44,14 @@ def check(kernel: ir.Kernel) -> Target:
         if not name.isidentifier():
             raise LoweringError(f"{name!r} is no identifier", kernel.span)
     _check_warps(kernel, target)
-    _check_types(kernel, target)
+    _check_types(kernel)
     for stmt in ir.walk(kernel.body):
         for kinds, feature, what in _NEEDS:
             if isinstance(stmt, kinds) and not target.has(feature):
                 having = ", ".join(t.name for t in TARGETS.values() if t.has(feature))
                 raise LoweringError(f"{target.name} has no {what}; targets with them: {having}", stmt.span)
         _check_statement(stmt, kernel)
+    _check_shared(kernel, target)
     return target
 
 
@@ -102,7 +103,7 @@ def _check_warps(kernel: ir.Kernel, target: Target) -> None:
         raise LoweringError(f"{threads} threads a block; {target.name} allows {target.threads_per_block}", kernel.span)
 
 
-def _check_types(kernel: ir.Kernel, target: Target) -> None:
+def _check_types(kernel: ir.Kernel) -> None:
     for name, type_ in kernel.types.items():
         where = _definition(kernel, name)
         if isinstance(type_, TileType | SharedType):
@@ -116,6 +117,9 @@ def _check_types(kernel: ir.Kernel, target: Target) -> None:
                 raise LoweringError(f"shared buffer '{name}': {error}", where) from error
         if isinstance(type_, TileType) and type_.shape and type_.layout is None:
             raise LoweringError(f"'{name}' has no layout; run `infer_layouts` before lowering", where)
+
+
+def _check_shared(kernel: ir.Kernel, target: Target) -> None:
     used = shared_bytes(kernel)
     if used > target.shared_per_block:
         raise LoweringError(

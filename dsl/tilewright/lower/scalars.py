@@ -115,6 +115,8 @@ def host(e: ex.Expr, rename: Callable[[str], str] = str) -> str:
             return f"{op}({host(lhs, rename)}, {host(rhs, rename)})"
         case ex.Bin("cdiv", lhs, rhs):
             return f"(-(-{host(lhs, rename)} // {host(rhs, rename)}))"
+        case ex.Bin("and" | "or" as op, lhs, rhs):
+            return f"(bool({host(lhs, rename)}) {op} bool({host(rhs, rename)}))"
         case ex.Bin(op, lhs, rhs):
             return f"({host(lhs, rename)} {op} {host(rhs, rename)})"
 

@@ -246,7 +246,10 @@ def access(
         if origin != ex.Int(0):
             base.append(f"{scalars.text(origin, 9 + bool(scale))}{scale}")
         start = "" if origin == ex.Int(0) else f"{scalars.text(origin, 8)} + "
-        masks.append(f"({start}{index} < {scalars.text(param.type.shape[dim], 8)})")
+        masks.append(f"{start}{index} < {scalars.text(param.type.shape[dim], 8)}")
         if not scalars.is_nonnegative(origin):
-            masks.append(f"({start}{index} >= 0)")
-    return Access(f"{' + '.join(base)} + ({' + '.join(offsets)})", " & ".join(masks))
+            masks.append(f"{start}{index} >= 0")
+    if len(masks) > 1:
+        masks = [f"({mask})" for mask in masks]
+    inner = offsets[0] if rank == 1 else f"({' + '.join(offsets)})"
+    return Access(f"{' + '.join(base)} + {inner}", " & ".join(masks))
