@@ -65,7 +65,7 @@ def bank_conflicts(registers: IndexMap, shared: IndexMap, element_bits: int) -> 
 
 
 def _vector(address: IndexMap, element_bits: int) -> tuple[int, list[int]]:
-    """Elements of the widest vector, and the registers that start one (broadcast copies left out)."""
+    """Elements of the widest vector, and the registers that start one."""
     strides: list[tuple[str, int]] = []
     for axis in address.inputs:
         for bit in range(f2.log2_exact(axis.extent)):
@@ -86,7 +86,6 @@ def _vector(address: IndexMap, element_bits: int) -> tuple[int, list[int]]:
     starts: list[int] = []
     count = address.inputs[0].extent
     taken = {strides[position][1] for position in chosen}
-    taken |= {place for (name, place), image in zip(strides, images, strict=True) if name == "register" and not image}
     for register in range(count):
         if not any(register & place for place in taken):
             starts.append(register)

@@ -135,7 +135,8 @@ def owner_indices(layout: IndexMap, coordinate: Sequence[int]) -> list[int]:
     found = [first]
     for direction in elimination.kernel:
         found.extend([index ^ direction for index in found])
-    return sorted(found)
+    # Ascending: each direction's highest bit is one that no earlier direction, nor the first solution, has set.
+    return found
 
 
 def _named(layout: IndexMap, index: int) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Equality, injectivity and coverage agree with enumeration, witnesses included."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from tilewright.layout import (
     IndexMap,
@@ -18,9 +18,15 @@ from tilewright.layout import (
 
 from .strategies import linear_maps, plain_layouts
 
+ANY_SIGN = plain_layouts(strides=(-8, -3, -1, 0, 1, 2, 3, 4, 16, 100))
+
 
 @settings(deadline=None)
-@given(plain_layouts() | linear_maps())
+@given(ANY_SIGN | linear_maps())
+@example(parse_layout("(2,2):(1,1)"))
+@example(parse_layout("(3,4):(1,2)"))
+@example(parse_layout("(2,2):(3,2)"))
+@example(parse_layout("2:-1"))
 def test_injectivity_is_decided_with_a_pair(layout: IndexMap) -> None:
     values = layout.table.tolist()
     clash = collision(layout)
@@ -50,7 +56,9 @@ def test_coverage_of_a_plain_layout_finds_the_lowest_gap(layout: IndexMap) -> No
 
 
 @settings(deadline=None)
-@given(plain_layouts(), plain_layouts())
+@given(ANY_SIGN, ANY_SIGN)
+@example(parse_layout("(4,6):(1,4)"), parse_layout("(6,4):(1,6)"))
+@example(parse_layout("2:-1"), parse_layout("2:1"))
 def test_difference_is_decided_with_an_index(left: IndexMap, right: IndexMap) -> None:
     if left.size != right.size:
         with pytest.raises(LayoutError, match="cannot be compared"):

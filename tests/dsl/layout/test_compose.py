@@ -127,6 +127,13 @@ def test_a_swizzle_inside_a_layout_that_is_not_linear_is_refused() -> None:
         compose(parse_layout("(12,8):(8,1)"), parse_layout("Sw<1,1,2> o 0 o 16:1"))
 
 
+def test_a_swizzle_that_leaves_the_outer_layout_is_refused() -> None:
+    inner = parse_layout("Sw<1,0,3> o 0 o 16:1")
+    assert compose(make_layout(16), inner).table.tolist() == inner.table.tolist()
+    with pytest.raises(LayoutError, match="leaves the 8 elements"):
+        compose(make_layout(8), inner)
+
+
 def test_named_coordinates_must_be_the_same_on_both_sides() -> None:
     inner = from_bases({"lane": [[1, 0], [0, 1]]}, [("dim0", 2), ("dim1", 2)])
     outer = make_layout((4, 1)).named(inputs=["dim0", "dim1"])

@@ -1,5 +1,7 @@
 """Bank conflicts: known answers, and a count by definition for layouts that Triton does not take."""
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.layout import (
@@ -48,6 +50,15 @@ def test_lanes_that_share_a_word_do_not_conflict() -> None:
     shape = (1, 4)
     layout = Blocked((1, 1), (1, 32), (1, 4), (1, 0))
     assert bank_conflicts(layout.linear(shape), SwizzledShared(1, 1, 1).linear(shape), 8).excess == 0
+
+
+def test_an_offset_breaks_vectors() -> None:
+    shape = (128, 64)
+    registers = Blocked((1, 8), (4, 8), (4, 1), (1, 0)).linear(shape)
+    buffer = SwizzledShared(1, 1, 1).linear(shape)
+    assert bank_conflicts(registers, buffer, 16).vector_bits == 128
+    assert bank_conflicts(registers, replace(buffer, offset=8 * 8192), 16).vector_bits == 128
+    assert bank_conflicts(registers, replace(buffer, offset=4), 16).vector_bits == 64
 
 
 def test_the_coordinates_must_be_named_alike() -> None:

@@ -171,6 +171,7 @@ def test_gluon_source(layout: DistributedLayout | SharedLayout, source: str) -> 
         ((128,), 32, 4, None, Blocked((1,), (32,), (4,), (0,))),
         ((16,), 32, 4, None, Blocked((1,), (32,), (4,), (0,))),
         ((1, 4096), 32, 8, None, Blocked((1, 4), (1, 32), (1, 8), (1, 0))),
+        ((8192,), 1, 4, None, Blocked((16,), (32,), (4,), (0,))),
         ((16, 16), 8, 1, None, Blocked((1, 8), (16, 2), (1, 1), (1, 0))),
     ],
 )

@@ -1,7 +1,7 @@
 """Inverses undo, and owners are exactly the inputs that reach an element."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tilewright.layout import (
@@ -60,9 +60,22 @@ def test_right_inverse_of_a_linear_map_reaches_whole_bits(layout: IndexMap) -> N
     assert not set(range(2 * find.size)) <= values
 
 
-def test_a_layout_with_an_offset_has_no_right_inverse() -> None:
-    with pytest.raises(LayoutError, match="take the offset off"):
-        right_inverse(parse_layout("4 + 8:1"))
+@settings(deadline=None)
+@given(plain_layouts())
+@example(parse_layout("(2,2):(1,1)"))
+@example(parse_layout("(4,2,3):(1,2,8)"))
+def test_right_inverse_of_a_plain_layout_finds_each_value(layout: IndexMap) -> None:
+    if layout.offset:
+        with pytest.raises(LayoutError, match="take the offset off"):
+            right_inverse(layout)
+        return
+    find = right_inverse(layout)
+    assert [layout.at(find.at(v)) for v in range(find.size)] == list(range(find.size))
+
+
+def test_a_swizzled_layout_with_an_offset_has_no_right_inverse() -> None:
+    with pytest.raises(LayoutError, match="not linear over F2 from 0"):
+        right_inverse(parse_layout("Sw<1,0,1> o 4 o 4:1"))
 
 
 def test_the_inverse_of_a_distributed_layout_names_the_owner() -> None:

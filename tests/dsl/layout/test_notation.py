@@ -1,7 +1,7 @@
 """The two notations read, print and convert into each other."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tilewright.layout import (
@@ -67,6 +67,8 @@ def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
 
 @settings(deadline=None)
 @given(plain_layouts())
+@example(parse_layout("1 + 4:1"))
+@example(parse_layout("1 + 2:1"))
 def test_a_layout_is_linear_exactly_when_no_addition_carries(layout: IndexMap) -> None:
     """The disjoint-bits test against the definition f(x ^ y) = f(x) ^ f(y) ^ f(0)."""
     values = layout.table.tolist()
@@ -76,6 +78,11 @@ def test_a_layout_is_linear_exactly_when_no_addition_carries(layout: IndexMap) -
     linear = all(
         values[x ^ y] == values[x] ^ values[y] ^ values[0] for x in range(layout.size) for y in range(layout.size)
     )
+    if layout.columns is not None:
+        for index, value in enumerate(values):
+            for bit, column in enumerate(layout.columns):
+                value ^= column if index >> bit & 1 else 0
+            assert value == layout.origin
     if layout.offset:
         # An offset may carry into a single bit and still be an xor (1 + 1·x is 1 ^ 3·x); such maps stay affine.
         assert layout.columns is None or linear

@@ -197,6 +197,12 @@ def test_product_has_the_documented_strides() -> None:
     assert str(logical_product(parse_layout("(2,5):(5,1)"), parse_layout("4"))) == "((2,5),4):((5,1),10)"
 
 
+def test_product_of_a_layout_with_gaps_fills_them() -> None:
+    assert str(logical_product(parse_layout("3:5"), parse_layout("4"))) == "(3,4):(5,1)"
+    with pytest.raises(LayoutError, match="does not fill digit 5:1 evenly"):
+        logical_product(parse_layout("3:5"), parse_layout("7"))
+
+
 def test_prefix_products_are_the_compact_strides() -> None:
     assert str(parse_layout("((2,3),(2,1,2),(5,2,1))")) == ("((2,3),(2,1,2),(5,2,1)):((1,2),(6,12,12),(24,120,240))")
 
