@@ -164,7 +164,7 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
             loading.done = True
             slot.deliver(count)
 
-        loading = Action(complete, f"the load of {name}")
+        loading = Action(complete, f"the load of {name}", stmt.span)
         stage.writers.append(Use(region, loading))
         machine.actions.issue(loading)
 
@@ -181,7 +181,7 @@ def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
         tensor = machine.tensors[name]
         token = begin_read(process, stage, stage.whole, asynchronous=True, queue=process.stores)
         stored(process, stage.tag, tensor, origin)
-        storing = Action(lambda: tensor.write(origin, stage.data, machine.program), f"the store to {name}")
+        storing = Action(lambda: tensor.write(origin, stage.data, machine.program), f"the store to {name}", stmt.span)
         stage.readers.append(Use(stage.whole, storing))
         process.stores.append(Pending(storing, token))
         machine.actions.issue(storing)
@@ -206,7 +206,7 @@ def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
         def complete() -> None:
             result.data = matrix_product(a.data, b.data, acc.data)
 
-        multiplying = Action(complete, f"a matrix instruction of {process.label}", before)
+        multiplying = Action(complete, f"a matrix instruction of {process.label}", stmt.span, before)
         a.readers.append(Use(a.whole, multiplying))
         b.readers.append(Use(b.whole, multiplying))
         process.tiles[stmt.dst] = result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from tilewright.problem import Related
 from tilewright.source import NO_SPAN, Span
 
 Kind = Literal[
@@ -48,7 +49,7 @@ class Violation(Exception):
 
     `kind` names the class of fault, `span` the statement (relative to the kernel), `role` and `program` who executed
     it, `iteration` the loop variables at that moment, `element` the coordinates concerned (of the tensor, or of the
-    tile in shared memory), `values` what differs, in words.
+    tile in shared memory), `values` what differs, in words, `related` the other statements of the conflict.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Violation(Exception):
         iteration: Mapping[str, int] | None = None,
         element: tuple[int, ...] = (),
         values: Mapping[str, str] | None = None,
+        related: tuple[Related, ...] = (),
     ) -> None:
         self.kind: Kind = kind
         self.message = message
@@ -71,6 +73,7 @@ class Violation(Exception):
         self.iteration: Mapping[str, int] = dict(iteration or {})
         self.element = element
         self.values: Mapping[str, str] = dict(values or {})
+        self.related = related
         super().__init__(message)
 
     def __str__(self) -> str:

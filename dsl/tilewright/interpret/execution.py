@@ -16,7 +16,7 @@ from tilewright.interpret.operands import Operands
 from tilewright.interpret.schedule import SEQUENTIAL, Limits, Schedule
 from tilewright.interpret.steps import Steps, compile_block, whole
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import Size, evaluate, names
+from tilewright.ir.expr import Int, evaluate, names, show
 
 RESIDENT = 3
 """Programs of a persistent grid unless the caller says otherwise: few, so that each takes several tiles."""
@@ -95,7 +95,7 @@ def execute_compiled(
             p.name,
             p.type.dtype,
             array,
-            tuple(e.name if isinstance(e, Size) else f"{p.name}.{i}" for i, e in enumerate(p.type.shape)),
+            tuple(None if isinstance(e, Int) else show(e) for e in p.type.shape),
         )
         for p, array in zip(kernel.params, arguments, strict=True)
     }

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.interpret.memory import Region, Stage, overlap
+from tilewright.source import Span
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +38,7 @@ class Access:
     fence: int
     queue: object
     what: str
+    span: Span
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +78,9 @@ class Ordering:
                 return "proxy", access
         return None
 
-    def record(self, stage: Stage, region: Region, *, write: bool, asynchronous: bool, queue: object, what: str) -> int:
+    def record(
+        self, stage: Stage, region: Region, *, write: bool, asynchronous: bool, queue: object, what: str, span: Span
+    ) -> int:
         """Note an access, forget those it supersedes, and return its completion token.
 
         `queue`: accesses of one queue complete in order.
@@ -91,7 +95,7 @@ class Ordering:
                 kept.append(old)
             elif old.fence:
                 self.fences.pop(old.token, None)
-        kept.append(Access(region, write, asynchronous, token, fence, queue, what))
+        kept.append(Access(region, write, asynchronous, token, fence, queue, what, span))
         stage.accesses = kept
         if fence:
             self.fences[token] = fence

@@ -18,6 +18,7 @@ from tilewright.interpret.tags import Tag
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
 from tilewright.ir.types import BarrierType, SharedType
+from tilewright.problem import Related
 
 Wait = Callable[[], bool]
 """A condition that a process waits for."""
@@ -120,6 +121,7 @@ class Process:
         stmt: ir.Stmt | None = None,
         element: tuple[int, ...] = (),
         values: Mapping[str, str] | None = None,
+        related: tuple[Related, ...] = (),
     ) -> Violation:
         """A violation at this process's place (or at `stmt`, for asynchronous work it issued earlier)."""
         return Violation(
@@ -131,6 +133,7 @@ class Process:
             iteration={name: self.env[name] for name in self.loops},
             element=element,
             values=values,
+            related=related,
         )
 
     @property
@@ -208,8 +211,9 @@ class Machine:
         else:
             self._run_in_order()
         if self.actions.pending:
+            left = self.actions.pending[0]
             raise Violation(
-                "exit", f"{self.actions.pending[0].what} is still in flight at the end", program=self.program
+                "exit", f"{left.what} is still in flight when the program ends", span=left.span, program=self.program
             )
         if self.ordering is not None:
             known = 0
@@ -237,13 +241,13 @@ class Machine:
 
     def _run_adversarial(self) -> None:
         for _ in range(self.limits.events):
+            if all(p.finished for p in self.processes):
+                return
             ready: list[Process | Action] = [
                 p for p in self.processes if not p.finished and (p.blocked is None or p.blocked())
             ]
             ready += self.actions.ready()
             if not ready:
-                if all(p.finished for p in self.processes):
-                    return
                 raise self._deadlock()
             chosen = max(ready, key=_priority)
             if isinstance(chosen, Action):
@@ -266,7 +270,9 @@ class Machine:
             raise process.violation("arithmetic", str(error)) from None
         except Violation as violation:
             if violation.program is None:
-                here = process.violation(violation.kind, violation.message, values=violation.values)
+                here = process.violation(
+                    violation.kind, violation.message, values=violation.values, related=violation.related
+                )
                 raise here from None
             raise
 

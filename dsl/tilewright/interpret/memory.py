@@ -41,7 +41,7 @@ class Tensor:
     name: str
     dtype: DType
     array: Array
-    labels: tuple[str, ...]
+    labels: tuple[str | None, ...]
     counts: Counts | None = None
     writer: Counts | None = None
     rewritten: tuple[tuple[int, ...], int, int] | None = None
@@ -82,9 +82,10 @@ class Tensor:
         counts += 1
         writer[writer < 0] = program
 
-    def axes(self, origin: Sequence[int]) -> tuple[Axis, ...]:
-        """Provenance of a tile at `origin`."""
-        return tuple(Axis(*a) for a in zip(self.labels, origin, self.extents, strict=True))
+    def axes(self, origin: Sequence[int]) -> tuple[Axis | None, ...]:
+        """Provenance of a tile at `origin`; None along dimensions whose extent is no problem size."""
+        named = zip(self.labels, origin, self.extents, strict=True)
+        return tuple(None if label is None else Axis(label, at, extent) for label, at, extent in named)
 
     def _clip(self, origin: Sequence[int], shape: Sequence[int]) -> tuple[Region, Region]:
         inside: list[slice] = []

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.interpret.arguments import check_assumptions
 from tilewright.interpret.errors import KINDS_OF_CODE, Violation
-from tilewright.interpret.execution import Compiled, RunReport, compile_kernel, execute_compiled, outputs
+from tilewright.interpret.execution import RESIDENT, Compiled, RunReport, compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import STORAGE, Array, poison
 from tilewright.interpret.schedule import Limits, Schedule
 from tilewright.ir import nodes as ir
@@ -31,10 +31,11 @@ def replay(
 ) -> Violation | None:
     """The first violation of an explicit kernel at these sizes, or None.
 
-    Runs it once with the happens-before check and then up to `tries` times under an adversarial schedule, always with
+    Runs it with the happens-before check and then up to `tries` times under an adversarial schedule, always with
     tags, on small random integers (sums of their products are exact in float32); checks that each output element is
     written exactly once and, with `expected`, has the expected value. With the `code` of a diagnostic, a violation that
-    shows what the diagnostic claims is preferred to an earlier one of another kind.
+    shows what the diagnostic claims is preferred to an earlier one of another kind. A persistent grid runs with
+    `programs` programs, by default with one as well as with three.
 
     Raises ArgumentError if `sizes` break an assumption of the kernel.
     """
@@ -42,9 +43,13 @@ def replay(
     wanted = KINDS_OF_CODE.get(code) if code is not None else None
     compiled = compile_kernel(kernel, Limits())
     first: Violation | None = None
+    # Few programs take many tiles each, many programs few: a fault may need either.
+    counts = (1, RESIDENT) if programs is None else (programs,)
     ordered = Schedule(happens_before=True, tags=True)
-    for schedule in (ordered, *(Schedule(seed, adversarial=True, tags=True) for seed in range(tries))):
-        found = attempt(compiled, sizes, schedule, programs, expected)
+    runs = [(ordered, count) for count in counts]
+    runs += [(Schedule(n, adversarial=True, tags=True), counts[n % len(counts)]) for n in range(tries)]
+    for schedule, count in runs:
+        found = attempt(compiled, sizes, schedule, count, expected)
         if found is not None and (wanted is None or found.kind in wanted):
             return found
         first = first or found

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilewright.source import NO_SPAN, Span
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -44,11 +46,12 @@ class Limits:
 class Action:
     """Asynchronous work that has been issued: `run` is executed once, at a moment that the schedule picks.
 
-    `after` must be done first. `what` says what it is, for messages.
+    `after` must be done first. `what` says what it is, for messages, and `span` where it was issued.
     """
 
     run: Callable[[], None]
     what: str
+    span: Span = NO_SPAN
     after: Action | None = None
     done: bool = False
     priority: float = 0.0

@@ -12,6 +12,7 @@ from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import loaded
 from tilewright.interpret.schedule import Action
 from tilewright.ir import nodes as ir
+from tilewright.problem import Related
 
 
 def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
@@ -41,7 +42,9 @@ def begin_read(process: Process, stage: Stage, region: Region, *, asynchronous: 
     Raises Violation for undefined or torn contents, for a write in flight, and for a missing proxy fence.
     """
     if (writer := stage.busy(stage.writers, region)) is not None:
-        raise process.violation("race", f"{stage.name} is read before {writer.action.what} is complete")
+        raise process.violation(
+            "race", f"{stage.name} is read before {writer.action.what} is complete", related=_seen(writer.action)
+        )
     token = _order(process, stage, region, write=False, asynchronous=asynchronous, queue=queue)
     versions = stage.version[region]
     lowest, highest = int(versions.min()), int(versions.max())
@@ -67,9 +70,17 @@ def begin_read(process: Process, stage: Stage, region: Region, *, asynchronous: 
 def begin_write(process: Process, stage: Stage, region: Region, *, asynchronous: bool, queue: object) -> int:
     """Check that part of a stage may be overwritten, and note it. Returns its completion token."""
     if (reader := stage.busy(stage.readers, region)) is not None:
-        raise process.violation("race", f"{stage.name} is overwritten while {reader.action.what} may still read it")
+        raise process.violation(
+            "race",
+            f"{stage.name} is overwritten while {reader.action.what} may still read it",
+            related=_seen(reader.action),
+        )
     if (writer := stage.busy(stage.writers, region)) is not None:
-        raise process.violation("race", f"{stage.name} is overwritten while {writer.action.what} is still writing it")
+        raise process.violation(
+            "race",
+            f"{stage.name} is overwritten while {writer.action.what} is still writing it",
+            related=_seen(writer.action),
+        )
     token = _order(process, stage, region, write=True, asynchronous=asynchronous, queue=queue)
     stage.spoil(region)
     return token
@@ -88,10 +99,21 @@ def _order(process: Process, stage: Stage, region: Region, *, write: bool, async
                 "proxy",
                 f"{stage.name} is {verb} by the asynchronous proxy without a fence_async and a sync after "
                 f"{earlier.what}",
+                related=(Related(earlier.span, f"{earlier.what} is here"),),
             )
-        raise process.violation("race", f"{stage.name} is {verb} here, but nothing orders that after {earlier.what}")
+        raise process.violation(
+            "race",
+            f"{stage.name} is {verb} here, but nothing orders that after {earlier.what}",
+            related=(Related(earlier.span, f"{earlier.what} is here"),),
+        )
     what = f"{'the write' if write else 'the read'} by {_name(process)}"
-    return ordering.record(stage, region, write=write, asynchronous=asynchronous, queue=queue, what=what)
+    return ordering.record(
+        stage, region, write=write, asynchronous=asynchronous, queue=queue, what=what, span=process.stmt.span
+    )
+
+
+def _seen(action: Action) -> tuple[Related, ...]:
+    return (Related(action.span, f"{action.what} was issued here"),)
 
 
 def _name(process: Process) -> str:
@@ -163,7 +185,7 @@ def _shared_load(stmt: ir.SharedLoad, operands: Operands) -> StepRun:
         region = stage.whole
         token = begin_read(process, stage, region, asynchronous=False, queue=process)
         process.knowledge.local |= token
-        reading = Action(_nothing, _name(process))
+        reading = Action(_nothing, _name(process), process.stmt.span)
         stage.readers.append(Use(region, reading))
         process.until_sync.append(reading)
         process.tiles[stmt.dst] = Tile(stage.data.copy(), stage.tag)
@@ -189,7 +211,7 @@ def _shared_store(stmt: ir.SharedStore, operands: Operands) -> StepRun:
             stage.put(region, values, version, generic=True)
             stage.tag = tag
 
-        writing = Action(complete, _name(process))
+        writing = Action(complete, _name(process), process.stmt.span)
         stage.writers.append(Use(region, writing))
         process.until_sync.append(writing)
         process.unfenced.append((stage, region, version))
@@ -219,7 +241,7 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
         token = begin_write(process, stage, region, asynchronous=False, queue=None)
         version = process.machine.version((process.role, process.written, stage.name))
         tag = loaded(process, tensor, origin)
-        visible = Action(_nothing, _name(process))
+        visible = Action(_nothing, _name(process), process.stmt.span)
         stage.writers.append(Use(region, visible))
 
         def complete() -> None:
@@ -227,7 +249,7 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
             stage.put(region, values[region], version, generic=True)
             stage.tag = tag
 
-        copying = process.machine.actions.issue(Action(complete, _name(process)))
+        copying = process.machine.actions.issue(Action(complete, _name(process), process.stmt.span))
         process.open_copies.append(Pending(copying, token, None, (stage, region, version), visible))
 
     return run

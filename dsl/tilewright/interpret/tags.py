@@ -73,10 +73,10 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
     return Tag(axes, covered)
 
 
-def check_store(tag: Tag, target: tuple[Axis, ...]) -> None:
+def check_store(tag: Tag, target: tuple[Axis | None, ...]) -> None:
     """Raise TagError if elements do not land on their own coordinates, or a contraction is not covered exactly once."""
     for i, (have, want) in enumerate(zip(tag.axes, target, strict=True)):
-        if have is not None and (have.label, have.start) != (want.label, want.start):
+        if have is not None and want is not None and (have.label, have.start) != (want.label, want.start):
             raise TagError(
                 "placement",
                 f"axis {i} of the tile carries {have.label} = {have.start}…, but is stored at "

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from analysis import kernels
 from analysis.kernels import x
-
 from tilewright.interpret import Limits, Schedule, Violation, replay
 from tilewright.interpret.execution import compile_kernel
 from tilewright.interpret.replaying import attempt

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from analysis import kernels
 from analysis.kernels import tensor, view, x
-
 from tilewright.dtypes import bf16, f32, i32
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, interpret, replay, run
 from tilewright.ir import nodes as ir
