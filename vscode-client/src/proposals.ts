@@ -35,9 +35,9 @@ export class Proposals implements vscode.Disposable {
 
   /** Opens the diff and asks. Returns when the person answered or closed the question. */
   async show(target: vscode.Uri, result: OptimizeResult): Promise<void> {
-    this.output.info(`Optimize ${result.kernel}\n${result.summary}\n${describeVariants(result.variants)}`);
+    this.output.info(`Optimize ${result.kernel}\n${result.summary}`);
     if (result.original === result.proposed) {
-      void vscode.window.showInformationMessage(`${result.kernel}: no better verified variant. ${plain(result.summary)}`);
+      void vscode.window.showInformationMessage(plain(result.summary) || `No better verified variant of ${result.kernel}.`);
       return;
     }
     const timing = bestTiming(result.variants);
@@ -125,16 +125,6 @@ function bestTiming(variants: readonly Variant[]): string | undefined {
     return `${formatTime(best.measured_ms)} measured`;
   }
   return best?.predicted_us == null ? undefined : `${formatTime(best.predicted_us / 1000)} predicted`;
-}
-
-function describeVariants(variants: readonly Variant[]): string {
-  return variants
-    .map(({ title, verdict, predicted_us, measured_ms }) => {
-      const predicted = predicted_us == null ? "" : `, ${formatTime(predicted_us / 1000)} predicted`;
-      const measured = measured_ms == null ? "" : `, ${formatTime(measured_ms)} measured`;
-      return `  ${title}: ${verdict}${predicted}${measured}`;
-    })
-    .join("\n");
 }
 
 /** The first paragraph of Markdown without its marks, for a notification. */
