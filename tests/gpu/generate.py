@@ -1,6 +1,6 @@
 """Writes generated modules and the list of their shapes for `run_h200.py`: `python tests/gpu/generate.py FOLDER`.
 
-The kernels are the hand-built ones of the tests, so that the lowering is measured apart from front end and expansion.
+Hand-built kernels of the tests, so that the lowering is measured apart from front end and expansion, and the examples.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from analysis import kernels as build
-from dsl.lower.kernels import column_sums, math_functions
+from dsl.lower.kernels import biased_gemm, column_sums, math_functions, rotated, transposed_plus_sums
+from tilewright.expand import expand
+from tilewright.frontend import parse_module
 from tilewright.infer import infer_layouts
 from tilewright.ir import nodes as ir
 from tilewright.lower import lower
+from tilewright.source import SourceText
 
 GEMM_CHECKS = [
     [4096, 4096, 4096], [8192, 8192, 8192], [513, 1000, 264], [128, 256, 64], [256, 512, 8], [1, 8, 8], [2000, 8, 4096],
@@ -50,6 +53,34 @@ JOBS = (
     ("fma", "fma", build.fma(), [[2**26 + 3], [1], [1023], [4096]], [[2**26], [2**26 + 3]]),
     ("math", "math", math_functions(), [[100001], [4096]], []),
     ("rows", "rows", column_sums(), [[333, 1000], [1, 1], [4096, 64]], []),
+    ("transposed", "transposed", transposed_plus_sums(), [[64, 64], [33, 64], [64, 5]], []),
+    ("rotated", "rotated", rotated(), [[7 * 256]], []),
+    ("biased_gemm", "biased", biased_gemm(), GEMM_CHECKS[2:], []),
+    (
+        "persistent_cp_async",
+        "gemm",
+        assume(build.cp_async_gemm(persistent=True), "K % 8 == 0", "N % 8 == 0"),
+        GEMM_CHECKS[:4],
+        [],
+    ),
+)
+
+
+def example(name: str) -> ir.Kernel:
+    """An example's kernel, through front end and expansion."""
+    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py")):
+        for unit in parse_module(SourceText(path.read_bytes(), path.name)).units:
+            if unit.name == name and unit.kernel is not None:
+                return unit.kernel
+    raise KeyError(name)
+
+
+EXAMPLES = (
+    ("gemm", "gemm", GEMM_CHECKS, GEMM_TIMINGS[:4]),
+    ("gemm_instructions", "gemm", GEMM_CHECKS[:4], GEMM_TIMINGS[:1]),
+    ("gemm_sm80", "gemm", GEMM_CHECKS, GEMM_TIMINGS[:1]),
+    ("softmax", "softmax", [[4096, 1000], [333, 1024], [1, 1]], [[65536, 1000], [65536, 1024]]),
+    ("multiply_add", "fma", [[2**26 + 3], [1]], [[2**26], [2**26 + 3]]),
 )
 
 
@@ -57,7 +88,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     jobs: list[dict[str, object]] = []
-    for name, kind, kernel, checks, timings in JOBS:
+    examples = [(f"example_{n}", kind, expand(example(n)), checks, times) for n, kind, checks, times in EXAMPLES]
+    for name, kind, kernel, checks, timings in (*JOBS, *examples):
         lowered = lower(infer_layouts(kernel))
         (folder / f"{name}.py").write_text(lowered.source)
         jobs.append({"name": name, "kind": kind, "checks": checks, "timings": timings})

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 import triton
 
 GUARD = 4096  # elements on either side of an output that must stay as they were
@@ -89,8 +89,32 @@ def rows_case(m: int, n: int) -> tuple[list[torch.Tensor], Output, Callable[[], 
     return [x, bias], Output((m,), torch.float32), lambda: (x + bias).double().sum(1).float(), 1e-4
 
 
+def transposed_case(m: int, n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x = torch.randn(m, n, device="cuda")
+    return [x], Output((n, m), torch.float32), lambda: x.T + x.double().sum(0).float()[:, None], 1e-4
+
+
+def rotated_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x = torch.randn(n, device="cuda")
+
+    def reference() -> torch.Tensor:
+        result = torch.empty_like(x)
+        for t in range(7):
+            result.view(7, -1)[-t % 7] = x.view(7, -1)[t] + ((-t - 1) // 2 + 4)
+        return result
+
+    return [x], Output((n,), torch.float32), reference, 1e-6
+
+
+def biased_case(m: int, n: int, k: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    (a, b), output, product, slack = gemm_case(m, n, k)
+    bias = torch.randn(n, device="cuda")
+    return [a, b, bias], output, lambda: torch.relu(product() + bias), slack
+
+
 CASES: dict[str, Callable[..., Any]] = {
-    "gemm": gemm_case, "softmax": softmax_case, "fma": fma_case, "fma16": fma16_case, "math": math_case, "rows": rows_case,
+    "gemm": gemm_case, "softmax": softmax_case, "fma": fma_case, "fma16": fma16_case, "math": math_case, "rows": rows_case, "transposed": transposed_case,
+    "rotated": rotated_case, "biased": biased_case,
 }  # fmt: skip
 
 
@@ -184,7 +208,7 @@ def copy_milliseconds() -> float:
     """Median time to copy 1 GiB on the device."""
     source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return triton.testing.do_bench(lambda: target.copy_(source), return_mode="median")
+    return float(triton.testing.do_bench(lambda: target.copy_(source), return_mode="median"))  # pyright: ignore[reportArgumentType]
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.kernels import kernel, programs, tensor, view
+from dataclasses import replace
+
+from analysis.kernels import cp_async_gemm, kernel, let, programs, tensor, view, x
 from tilewright.dtypes import f32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -56,3 +58,56 @@ def column_sums(rows: int = 8, columns: int = 128) -> ir.Kernel:
     }  # fmt: skip
     params = (tensor("X", f32, "M", "N"), tensor("BIAS", f32, "N"), tensor("OUT", f32, "M"))
     return kernel("column_sums", "sm_80", 4, params, body, types)
+
+
+def transposed_plus_sums(size: int = 64) -> ir.Kernel:
+    """OUT = Xᵀ + the column sums of X, for each row: transpose, expand_dims, broadcast, and conversions between them."""
+    at = view("X", ("t * 0", 0), (size, size))
+    body = (
+        programs("t", "1", False,
+            ir.Load("x", at, 0.0, "direct"), ir.Compute("r", "sum", (ref("x"),), axis=0),
+            ir.Compute("e", "expand_dims", (ref("r"),), axis=1), ir.Compute("b", "broadcast", (ref("e"),)),
+            ir.Compute("xt", "transpose", (ref("x"),)), ir.Compute("z", "add", (ref("b"), ref("xt"))),
+            ir.Store(view("OUT", (0, 0), (size, size)), "z", "direct"),
+        ),
+    )  # fmt: skip
+    tile = TileType(f32, (size, size))
+    types: dict[str, Type] = {
+        "x": tile, "b": tile, "xt": tile, "z": tile, "r": TileType(f32, (size,)), "e": TileType(f32, (size, 1)),
+    }  # fmt: skip
+    return kernel(
+        "transposed_plus_sums", "sm_80", 4, (tensor("X", f32, "M", "N"), tensor("OUT", f32, "N", "M")), body, types
+    )
+
+
+def rotated(block: int = 256) -> ir.Kernel:
+    """Block t of X becomes block (-t) mod 7 of OUT: a remainder of negative numbers, computed on the device."""
+    body = (
+        programs("t", "7", False,
+            let("to", "(0 - t) % 7"), let("half", "(0 - t - 1) // 2 + 4"),
+            ir.Load("x", view("X", (f"t * {block}",), (block,)), 0.0, "direct"),
+            ir.Compute("y", "add", (ref("x"), ex.Var("half"))),
+            ir.Store(view("OUT", (f"to * {block}",), (block,)), "y", "direct"),
+        ),
+    )  # fmt: skip
+    types: dict[str, Type] = {n: TileType(f32, (block,)) for n in ("x", "y")}
+    return kernel("rotated", "sm_80", 4, (tensor("X", f32, "N"), tensor("OUT", f32, "N")), body, types)
+
+
+def biased_gemm() -> ir.Kernel:
+    """C = max(A·B + BIAS, 0): what meets an accumulator is loaded by rows and converted; the bias follows its columns."""
+    k = cp_async_gemm()
+    (cast,) = [s for s in ir.walk(k.body) if isinstance(s, ir.Compute) and s.op == "cast"]
+    epilogue = (
+        ir.Load("bias", view("BIAS", ("pn * 128",), (128,)), 0.0, "direct"),
+        ir.Compute("sum", "add", (ref("acc"), ref("bias"))),
+        ir.Compute("positive", "maximum", (ref("sum"), 0.0)),
+        replace(cast, args=(ref("positive"),)),
+    )
+    types: dict[str, Type] = {
+        **k.types, "bias": TileType(f32, (128,)), "sum": k.types["acc"], "positive": k.types["acc"],
+    }  # fmt: skip
+    body = ir.rewrite(k.body, lambda s: epilogue if s is cast or s == cast else None)
+    params = (*k.params[:2], tensor("BIAS", f32, "N"), k.params[2])
+    assumptions = tuple(ir.Assumption(x(a)) for a in ("K % 8 == 0", "N % 8 == 0"))
+    return replace(k, name="biased_gemm", body=body, types=types, params=params, assumptions=assumptions)
