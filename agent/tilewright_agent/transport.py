@@ -66,6 +66,7 @@ class Connection:
         self._cancelled = cancelled or (lambda: False)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         self._stderr: deque[bytes] = deque(maxlen=20)
+        self._noise: list[bytes] = []  # what came before the greeting
         try:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -89,6 +90,11 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def returncode(self) -> int | None:
+        """How the command ended; None while it runs."""
+        return self._process.poll()
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -151,19 +157,18 @@ class Connection:
 
     def _greeting(self) -> Message:
         deadline = time.monotonic() + GREETING_SECONDS
-        noise: list[bytes] = []
         while True:
             line = self._next(deadline)
             if line is None:
                 late = f"`{self._name}` did not greet within {GREETING_SECONDS:.0f} s"
-                raise ConnectionFailed(late + self._said(noise), "timeout")
+                raise ConnectionFailed(late + self._said(), "timeout")
             try:
                 message = decode(line)
             except ProtocolError:
-                noise.append(line)
-                if len(noise) > _NOISE_LINES:
-                    stranger = f"`{self._name}` is no worker: it printed {len(noise)} lines without a greeting"
-                    raise ConnectionFailed(stranger + self._said(noise)) from None
+                self._noise.append(line)
+                if len(self._noise) > _NOISE_LINES:
+                    stranger = f"`{self._name}` is no worker: it printed {len(self._noise)} lines without a greeting"
+                    raise ConnectionFailed(stranger + self._said()) from None
                 continue
             if message["type"] != "hello":
                 raise ConnectionFailed(f"`{self._name}` began with {message['type']!r} instead of a greeting")
@@ -191,7 +196,7 @@ class Connection:
             if line is not None:
                 return line
             self._drain.join(1.0)
-            raise ConnectionFailed(f"lost the worker `{self._name}` ({self._ending()}){self._said([])}")
+            raise ConnectionFailed(f"lost the worker `{self._name}` ({self._ending()}){self._said()}")
 
     def _ending(self) -> str:
         try:
@@ -206,8 +211,8 @@ class Connection:
         hint = {127: ": command not found", 255: ": ssh could not connect"}.get(code, "")
         return f"exit status {code}{hint}"
 
-    def _said(self, noise: Sequence[bytes]) -> str:
-        text = b"".join([*noise[-5:], *self._stderr]).decode("utf-8", "replace").strip()
+    def _said(self) -> str:
+        text = b"".join([*self._noise[-5:], *self._stderr]).decode("utf-8", "replace").strip()
         return f"; it said:\n{text[-1500:]}" if text else ""
 
     def _send(self, message: Message) -> None:

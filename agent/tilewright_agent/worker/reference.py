@@ -99,7 +99,10 @@ def parse_reference(text: str, arguments: Sequence[str], outputs: Sequence[str])
             case _:
                 wanted = f"write `{next(iter(outputs), 'C')} = …`"
                 raise BadReference(f"reference: `{ast.unparse(stmt)}` is no assignment to a name; {wanted}")
-        _check(value, known)
+        try:
+            _check(value, known)
+        except RecursionError:
+            raise BadReference("the reference is nested too deeply") from None
         known.add(name)
         steps.append((name, value))
     missing = [name for name in outputs if name not in {n for n, _ in steps}]

@@ -1,0 +1,142 @@
+"""The language of references: what it means precisely and plainly, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright_agent.worker.numpy_functions import NumpyFunctions
+from tilewright_agent.worker.reference import FUNCTIONS, BadReference, parse_reference
+
+BACKEND = NumpyFunctions()
+RANDOM = np.random.default_rng(1)
+X = RANDOM.standard_normal((4, 6)).astype(np.float32)
+
+
+def value(text: str, *, precise: bool = True, **tensors: Any) -> Any:
+    reference = parse_reference(text, list(tensors), ["OUT"])
+    return reference.evaluate(tensors, BACKEND, precise=precise)["OUT"]
+
+
+def test_the_values_to_compare_with_are_computed_in_float32() -> None:
+    a = RANDOM.standard_normal((3, 5)).astype(np.float16)
+    b = RANDOM.standard_normal((5, 2)).astype(np.float16)
+    want = a.astype(np.float32) @ b.astype(np.float32)
+    for text in ("A @ B", "A.float() @ B.float()", "OUT = (A @ B).half()", "torch.matmul(A, B).to(torch.float16)"):
+        got = value(text, A=a, B=b)
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, want)
+
+
+def test_the_baseline_is_computed_in_the_types_of_the_inputs() -> None:
+    a = RANDOM.standard_normal((3, 5)).astype(np.float16)
+    assert value("A.float() @ A.T.float()", precise=False, A=a).dtype == np.float16
+
+
+def test_float64_is_not_narrowed() -> None:
+    assert value("X.float() * 2", X=X.astype(np.float64)).dtype == np.float64
+
+
+def test_integers_become_floating_point_when_asked() -> None:
+    i = np.arange(4, dtype=np.int32)
+    for precise in (True, False):
+        assert value("I.float() / 2", precise=precise, I=i).tolist() == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_softmax_and_friends() -> None:
+    e = np.exp(X - X.max(1, keepdims=True))
+    softmax = e / e.sum(1, keepdims=True)
+    np.testing.assert_allclose(value("torch.softmax(X, 1)", X=X), softmax, rtol=1e-6)
+    np.testing.assert_allclose(value("X.softmax(dim=-1)", X=X), softmax, rtol=1e-6)
+    np.testing.assert_allclose(value("F.log_softmax(X, 1).exp()", X=X), softmax, rtol=1e-5)
+    text = "E = (X - torch.amax(X, 1, keepdim=True)).exp(); OUT = E / E.sum(1, keepdim=True)"
+    np.testing.assert_allclose(value(text, X=X), softmax, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("torch.relu(X)", np.maximum(X, 0)),
+        ("F.silu(X)", X / (1 + np.exp(-X))),
+        ("torch.sigmoid(X)", 1 / (1 + np.exp(-X))),
+        ("X.abs().rsqrt()", 1 / np.sqrt(np.abs(X))),
+        ("torch.where(X > 0, X, -X)", np.abs(X)),
+        ("torch.clamp(X, min=-0.5, max=0.5)", np.clip(X, -0.5, 0.5)),
+        ("X.T[1:3, 0]", X.T[1:3, 0]),
+        ("X[None, ..., -1]", X[None, ..., -1]),
+        ("X.mean(1)", X.mean(1)),
+        ("X**2 + 1", X**2 + 1),
+        ("X.reshape(2, 12)", X.reshape(2, 12)),
+        ("X.unsqueeze(0)", X[None]),
+    ],
+)
+def test_operations_mean_what_pytorch_means(text: str, want: Any) -> None:
+    np.testing.assert_allclose(value(text, X=X), want, rtol=1e-5)
+
+
+def test_gelu_both_ways() -> None:
+    # x times the normal distribution function at x, and the published approximation of it by tanh.
+    x = np.array([-1, 0, 2], np.float32)
+    np.testing.assert_allclose(value("F.gelu(X)", X=x), [-0.158655, 0.0, 1.954500], rtol=1e-5)
+    tanh = value('F.gelu(X, approximate="tanh")', X=x)
+    np.testing.assert_allclose(tanh, [-0.158808, 0.0, 1.954598], rtol=1e-5)
+
+
+def test_every_function_has_an_implementation() -> None:
+    arguments: dict[str, tuple[Any, ...]] = {"reshape": (24,), "transpose": (0, 1), "unsqueeze": (0,)}
+    for name in sorted(FUNCTIONS):
+        binary = ("add", "div", "maximum", "minimum", "mul", "sub")
+        args = arguments.get(name, (np.abs(X),) if name in binary else ())
+        if name == "where":
+            args = (X > 0, X, X)
+        elif name == "matmul":
+            args = (X, X.T)
+        else:
+            args = (np.abs(X) + 1, *args)
+        assert np.all(np.isfinite(BACKEND.call(name, args, {}))), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "X.__class__",
+        "torch.load('file')",
+        "torch.hub.load('x', 'y')",
+        "(lambda: X)()",
+        "[x for x in X]",
+        "X.numpy()",
+        "open('file')",
+        "X if X else X",
+        "f'{X}'",
+        "X.sum(dim=open('file'))",
+        "X[open('file')]",
+        "X.to(torch.load)",
+        "X ** 10000000",
+        "X ** X",
+        "UNKNOWN + 1",
+        "import os",
+        "OUT: int = X",
+        "X; X = ",
+        "X" + " + X" * 3000,
+        "(" * 1000 + "X" + ")" * 1000,
+        "-" * 3900 + "X",
+    ],
+)
+def test_what_is_not_listed_is_refused(text: str) -> None:
+    with pytest.raises(BadReference):
+        parse_reference(text, ["X", "OUT"], ["OUT"])
+
+
+def test_a_reference_assigns_every_output() -> None:
+    with pytest.raises(BadReference, match="does not assign the output Q"):
+        parse_reference("P = X", ["X", "P", "Q"], ["P", "Q"])
+    with pytest.raises(BadReference, match="no assignment"):
+        parse_reference("X", ["X", "P", "Q"], ["P", "Q"])
+
+
+def test_a_failing_operation_names_itself() -> None:
+    with pytest.raises(BadReference, match="X @ X"):
+        value("X @ X", X=X)
