@@ -35,7 +35,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW404": frozenset(("proxy",)),
     "TW405": frozenset(("bytes",)),
     "TW406": frozenset(("exit",)),
-    "TW407": frozenset(("arrivals", "phase")),
+    "TW407": frozenset(("arrivals", "phase", "deadlock")),
 }
 """The kinds of violation that show what a diagnostic of the verifier claims."""
 

@@ -168,6 +168,8 @@ class Machine:
         self.stages: dict[str, list[Stage]] = {}
         self.slots: dict[str, list[Slot]] = {}
         self.loads: list[tuple[int, str, Process, ir.Stmt]] = []
+        self.grids: dict[str, int] = {}
+        self.iterations = 0
         self._versions: dict[object, int] = {}
         for name, kind in kernel.types.items():
             if isinstance(kind, SharedType):
@@ -194,6 +196,12 @@ class Machine:
             group.members.append(process)
         self.processes.extend(group.members)
         return group.members
+
+    def count_iteration(self) -> None:
+        """Raise Violation if the loops of this program have run for more iterations than the limits allow."""
+        self.iterations += 1
+        if self.iterations > self.limits.events:
+            raise self._endless()
 
     def _end_phase(self, slot: Slot) -> None:
         if self.ordering is not None and not self.ordering.end_phase(slot):
@@ -277,7 +285,7 @@ class Machine:
             raise
 
     def _deadlock(self) -> Violation:
-        stuck = [p for p in self.processes if not p.finished]
+        stuck = [p for p in self.processes if not p.finished and not isinstance(p.stmt, ir.Roles)]
         lines = [f"{p.label or 'the program'} waits for {p.waiting}" for p in stuck]
         # A phase that has all its arrivals and still misses bytes (or got too many) never ends.
         for slots in self.slots.values():
@@ -293,7 +301,7 @@ class Machine:
         return first.violation("deadlock", "no one can go on: " + "; ".join(lines))
 
     def _endless(self) -> Violation:
-        return Violation("deadlock", f"the program did not end after {self.limits.events} events", program=self.program)
+        return Violation("deadlock", f"the program did not end after {self.limits.events} steps", program=self.program)
 
 
 def _priority(entity: Process | Action) -> float:

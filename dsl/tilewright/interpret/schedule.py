@@ -36,7 +36,7 @@ SEQUENTIAL = Schedule()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a run: events of one program before it counts as endless; whether scalars must fit 32 bits."""
+    """Bounds of a run: events and loop iterations of a program that counts as endless; must scalars fit 32 bits?"""
 
     events: int = 20_000_000
     check_overflow: bool = True

@@ -178,6 +178,7 @@ def _for(stmt: ir.For, operands: Operands) -> StepRun:
         process.loops.append(stmt.var)
         for value in range(first, last, stmt.step):
             process.env[stmt.var] = value
+            process.machine.count_iteration()
             yield from execute(body, process)
         process.loops.pop()
 
@@ -203,6 +204,14 @@ def _programs(stmt: ir.Programs, operands: Operands) -> StepRun:
 
     def run(process: Process) -> Events:
         machine, total = process.machine, count(process.env)
+        for role, other in machine.grids.items():
+            if role != process.role and other != total:
+                raise process.violation(
+                    "grid",
+                    f"role {process.role} walks a grid of {total} tiles, role {role} one of {other}",
+                    values={process.role: str(total), role: str(other)},
+                )
+        machine.grids.setdefault(process.role, total)
         first = machine.program
         turns = range(first, total, machine.programs) if stmt.persistent else range(first, min(total, first + 1))
         process.loops.append(stmt.var)

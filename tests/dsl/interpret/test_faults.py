@@ -145,6 +145,14 @@ SPLIT_FAULTS: dict[str, tuple[Change, set[str]]] = {
     "one chunk too few": (shorter_loop, {"completeness"}),
     "wrong group width": (wrong_width, {"rewritten", "uncovered"}),
     "stored elsewhere": (shifted_store, {"placement"}),
+    "roles walk different grids": (
+        lambda s: (
+            (replace(s, count=x("cdiv(M, 16) * cdiv(N, 16) - 1")),)
+            if isinstance(s, ir.Programs) and any(isinstance(t, ir.TmaLoad) for t in ir.walk(s.body))
+            else None
+        ),
+        {"grid"},
+    ),
     "accumulator read in flight": (dropped(lambda s: s == ir.WgmmaWait(0)), {"race"}),
     "stages released in flight": (before_wait, {"race"}),
 }
