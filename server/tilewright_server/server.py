@@ -28,6 +28,7 @@ from tilewright_server.verifier import Event, GivenUp, Job, Started, Verifier
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.15
+SLOW_PARSE_S = 0.1
 STREAM_INTERVAL_S = 0.05
 STATUS = "tilewright/status"
 
@@ -60,10 +61,18 @@ class TilewrightServer(LanguageServer):
         self.session = Session()
         self.verifier = Verifier(self._on_event, self._on_crash)
         self.speed = Speed()
+        self._parses: dict[str, asyncio.TimerHandle] = {}
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         self._streaming: dict[str, asyncio.TimerHandle] = {}
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._published: set[str] = set()
+
+    def text_edited(self, uri: str, parse_seconds: float) -> None:
+        """Parse at once, or, where parsing takes noticeably long, when no edit has come for as long as it takes."""
+        if parse_seconds < SLOW_PARSE_S:
+            self._parse(uri)
+        else:
+            self._restart(self._parses, uri, min(parse_seconds, 1.0), self._parse)
 
     def text_changed(self, snapshot: Snapshot) -> None:
         """Show what the front end says now, and check after a pause."""
@@ -72,8 +81,8 @@ class TilewrightServer(LanguageServer):
 
     def document_closed(self, uri: str) -> None:
         """Forget a document and clear what was shown for it."""
-        self._stop(self._pauses, uri)
-        self._stop(self._streaming, uri)
+        for timers in (self._parses, self._pauses, self._streaming):
+            self._stop(timers, uri)
         self.session.close(uri)
         self.verifier.cancel(lambda job: _key(job).uri == uri)
         if uri in self._published:
@@ -122,6 +131,10 @@ class TilewrightServer(LanguageServer):
         """End all processes."""
         self.speed.close()
         await self.verifier.close()
+
+    def _parse(self, uri: str) -> None:
+        self._stop(self._parses, uri)
+        self.text_changed(self.session.parse(uri))
 
     def _start_checking(self, uri: str) -> None:
         snapshot = self.session.snapshot(uri)

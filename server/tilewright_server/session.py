@@ -6,6 +6,7 @@ current one of its document is obsolete, and what was computed from it is droppe
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -104,11 +105,21 @@ class Change:
     end: Position | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The text of a document, ahead of its snapshot while edits come faster than it can be parsed."""
+
+    source: SourceText
+    version: int
+    parse_seconds: float = 0.0
+
+
 class Session:
     """All open documents. Methods return the new snapshot, which the caller publishes."""
 
     def __init__(self) -> None:
         self.settings = Settings()
+        self._texts: dict[str, _Text] = {}
         self._documents: dict[str, Snapshot] = {}
         self._reports: OrderedDict[tuple[str, str], KernelReport] = OrderedDict()
 
@@ -122,17 +133,34 @@ class Session:
 
     def open(self, uri: str, path: str, text: str, version: int) -> Snapshot:
         """A document has been opened."""
-        return self._replace_text(uri, SourceText.of(text, path), version)
+        self._texts[uri] = _Text(SourceText.of(text, path), version)
+        return self.parse(uri)
 
-    def change(self, uri: str, changes: Sequence[Change], version: int) -> Snapshot:
-        """A document has been edited; changes apply one after another. Raises KeyError if it is not open."""
-        source = self._documents[uri].source
+    def edit(self, uri: str, changes: Sequence[Change], version: int) -> float:
+        """A document has been edited; changes apply one after another. `parse` then makes the snapshot.
+
+        Returns how many seconds parsing is likely to take, so that the caller can wait for the end of a burst of edits.
+        Raises KeyError if the document is not open.
+        """
+        source = self._texts[uri].source
         for change in changes:
             source = _apply(source, change)
-        return self._replace_text(uri, source, version)
+        self._texts[uri] = replace(self._texts[uri], source=source, version=version)
+        return self._texts[uri].parse_seconds
+
+    def parse(self, uri: str) -> Snapshot:
+        """The snapshot of the present text. Raises KeyError if the document is not open."""
+        text, before = self._texts[uri], self._documents.get(uri)
+        begin = time.perf_counter()
+        module = engine.parse(text.source, before.module if before else None)
+        self._texts[uri] = replace(text, parse_seconds=time.perf_counter() - begin)
+        old = {state.unit.name: state for state in before.kernels} if before else {}
+        states = tuple(self._state(unit, old.get(unit.name)) for unit in module.units)
+        return self._store(Snapshot(uri, text.version, module, states))
 
     def close(self, uri: str) -> None:
         """A document has been closed."""
+        self._texts.pop(uri, None)
         self._documents.pop(uri, None)
 
     def forget_verdicts(self) -> tuple[Snapshot, ...]:
@@ -154,25 +182,19 @@ class Session:
         snapshot = self._documents.get(uri)
         if snapshot is None:
             return None
-        states = list(snapshot.kernels)
-        for index, state in enumerate(states):
-            if state.unit.key == unit.key:
-                states[index] = replace(state, **changes)  # pyright: ignore[reportArgumentType]
-                return self._store(replace(snapshot, kernels=tuple(states)))
-        return None
+        if all(state.unit.key != unit.key for state in snapshot.kernels):
+            return None
+        states = tuple(
+            replace(state, **changes) if state.unit.key == unit.key else state  # pyright: ignore[reportArgumentType]
+            for state in snapshot.kernels
+        )
+        return self._store(replace(snapshot, kernels=states))
 
     def remember(self, unit: KernelUnit, report: KernelReport) -> None:
         """Keep a verdict, so that an unchanged kernel is not verified again."""
         self._reports[unit.key, self.settings.target] = report
         while len(self._reports) > CACHED_REPORTS:
             self._reports.popitem(last=False)
-
-    def _replace_text(self, uri: str, source: SourceText, version: int) -> Snapshot:
-        before = self._documents.get(uri)
-        module = engine.parse(source, before.module if before else None)
-        old = {state.unit.name: state for state in before.kernels} if before else {}
-        states = tuple(self._state(unit, old.get(unit.name)) for unit in module.units)
-        return self._store(Snapshot(uri, version, module, states))
 
     def _state(self, unit: KernelUnit, before: KernelState | None) -> KernelState:
         if unit.kernel is None or any(problem.severity == "error" for problem in unit.problems):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -28,7 +30,10 @@ class WorkerProcess:
     async def start() -> WorkerProcess:
         """Start a worker; it takes jobs at once and answers when it has loaded what it needs."""
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # so that `kill` also ends what the worker has started, such as a compiler
         )
         return WorkerProcess(process)
 
@@ -57,8 +62,11 @@ class WorkerProcess:
             raise WorkerEnded(f"worker process {self.pid} ended with status {status}") from error
 
     async def kill(self) -> None:
-        """End the process now, whatever it does."""
+        """End the process, and what it has started, now and whatever they do."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                if sys.platform == "win32":
+                    self._process.kill()
+                else:
+                    os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()

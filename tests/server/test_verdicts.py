@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from lsprotocol import types
 
 from server.conftest import HEADER, Editor, elementwise, worker_pids
@@ -153,3 +154,50 @@ async def test_an_ordinary_python_file_is_left_alone(editor: Editor) -> None:
     editor.open("print 'python 2'\nx = (\n")
     assert await editor.lenses() == []
     assert editor.diagnostics == []
+
+
+@pytest.mark.parametrize("how", ["disconnect", "kill"])
+async def test_when_the_server_ends_its_worker_ends_too_whatever_it_does(
+    fake_log: tuple[Editor, Path], how: str
+) -> None:
+    editor, log = fake_log
+    editor.open(HEADER + elementwise("square", store="hang"))
+    await editor.until(lambda: log.read_text() != "", "the worker is busy")
+    server = editor.client._server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None
+    assert server.stdin is not None
+    pids = worker_pids(editor)
+    editor.client.capabilities = None  # nothing to shut down at the end
+    if how == "kill":
+        server.kill()
+    else:
+        server.stdin.close()
+    await asyncio.wait_for(server.wait(), 10)
+    for _ in range(200):
+        if not any(runs(pid) for pid in pids):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"worker {pids} still runs")
+
+
+async def test_two_kernels_of_the_same_text_are_both_served(editor: Editor) -> None:
+    editor.open(HEADER + elementwise("twin") + elementwise("twin"))
+    await editor.until(lambda: "TW011" in editor.codes, "the second is reported")
+    await editor.until_verdicts("✓ proved (3 obligations)", "✓ proved (3 obligations)")
+
+
+@pytest.mark.slow
+async def test_a_burst_of_edits_of_a_huge_file_is_parsed_once_at_its_end(editor: Editor) -> None:
+    editor.open(HEADER + "VALUE = 1\n" * 50_000 + elementwise("square"))
+    for number in range(20):
+        editor.replace("y = x" if number == 0 else f"y = x + {number - 1}.0", f"y = x + {number}.0")
+    editor.replace("y = x + 19.0", "y = missing")
+    await editor.until(lambda: "TW002" in editor.codes, "the last edit is understood", seconds=30)
+    assert editor.diagnostics[0].range.start == editor.position("missing")
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

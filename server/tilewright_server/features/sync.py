@@ -24,9 +24,10 @@ def did_open(ls: TilewrightServer, params: types.DidOpenTextDocumentParams) -> N
 
 
 def did_change(ls: TilewrightServer, params: types.DidChangeTextDocumentParams) -> None:
-    """Apply the edits, parse the touched kernels again and show; check after the pause."""
+    """Apply the edits, parse the touched kernels and show; check after the pause."""
     changes = [convert.change(event) for event in params.content_changes]
-    ls.text_changed(ls.session.change(params.text_document.uri, changes, params.text_document.version))
+    uri = params.text_document.uri
+    ls.text_edited(uri, ls.session.edit(uri, changes, params.text_document.version))
 
 
 def did_close(ls: TilewrightServer, params: types.DidCloseTextDocumentParams) -> None:
