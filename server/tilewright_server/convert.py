@@ -11,7 +11,7 @@ from pygls import uris
 from tilewright.problem import Fix
 from tilewright.source import Position, SourceText, Span
 from tilewright_analysis.report import Counterexample, Finding
-from tilewright_server.engine import explanation_page
+from tilewright_server import pages
 from tilewright_server.output.words import situation
 from tilewright_server.session import Change
 
@@ -60,7 +60,7 @@ def diagnostic(finding: Finding, uri: str, source: SourceText) -> types.Diagnost
     severity = finding.severity
     if finding.verdict == "unknown" and severity == "error":
         severity = "warning"
-    page = explanation_page(finding.code)
+    page = pages.uri(finding.code)
     return types.Diagnostic(
         range=lsp_range(finding.span, source),
         message="\n".join(message_lines(finding)),

@@ -79,18 +79,3 @@ def healthy_kernel(unit: KernelUnit) -> Kernel:
         reason = f"{errors[0].message} [{errors[0].code}]" if errors else "it could not be understood"
         raise UsageError(f"{unit.name} is invalid: {reason}")
     return unit.kernel
-
-
-def explanation_page(code: str) -> str:
-    """The URI of the page that explains a diagnostic, or empty when there is none on this machine."""
-    return ""
-
-
-def explanation(code: str) -> str:
-    """The page that explains a diagnostic, as Markdown. Raises UsageError for a code that does not exist."""
-    from tilewright_analysis.explain import explain
-
-    try:
-        return explain(code)
-    except KeyError:
-        raise UsageError(f"there is no diagnostic {code}; codes look like TW404") from None

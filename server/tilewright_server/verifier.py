@@ -108,7 +108,12 @@ class Verifier:
             except Exception:  # the queue must outlive any single job
                 log.exception("verification of %s failed", self._current.name if self._current else "nothing")
                 if self._current is not None:
-                    self._tell(self._current, GivenUp("the verifier could not be started; see the log"))
+                    self._tell(
+                        self._current,
+                        GivenUp(
+                            "The verdict could not be had because of an error in Tilewright; see the log of the server."
+                        ),
+                    )
                 await asyncio.sleep(0.5)
             finally:
                 self._current = None

@@ -189,6 +189,7 @@ def test_sarif_has_rules_results_and_code_flows(write: Callable[..., str], tilew
     assert (status, log["version"]) == (1, "2.1.0")
     (run,) = log["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["TW202", "TW402"]
+    assert all(rule["shortDescription"]["text"] for rule in run["tool"]["driver"]["rules"])
     refuted, unknown = run["results"]
     region = refuted["locations"][0]["physicalLocation"]["region"]
     assert (refuted["level"], refuted["kind"], refuted["ruleIndex"]) == ("error", "fail", 0)
@@ -321,6 +322,27 @@ def test_a_kernel_with_an_error_cannot_be_lowered_but_shows_its_tree(
     assert status == 2
     assert err.startswith("tilewright: broken is invalid: ")
     assert tilewright("lower", name, "--emit", "tree")[0] == 0
+
+
+def test_explain_prints_the_page_of_a_code(tilewright: Run) -> None:
+    status, out, _ = tilewright("explain", "tw202", "TW404")
+    assert status == 0
+    assert out.startswith("# TW202: ")
+    assert "# TW404: " in out
+    status, out, err = tilewright("explain", "TW999")
+    assert (status, out) == (2, "")
+    assert "there is no diagnostic 'TW999'; there are TW001, " in err
+
+
+def test_compiling_without_triton_says_what_to_install(
+    write: Callable[..., str], tilewright: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write(HEADER + elementwise("square"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
+    status, _, err = tilewright("lower", name, "--emit", "ptx")
+    assert status == 2
+    assert "compiling needs the package triton" in err
+    assert "pip install 'tilewright[gpu]'" in err
 
 
 def test_doctor_names_what_is_missing_and_what_it_is_for(tilewright: Run) -> None:

@@ -29,6 +29,8 @@ async def test_the_counterexample_is_in_the_message_and_its_steps_are_related_pl
     assert "out of bounds" in shown.message
     assert "M = 1, K = 65" in shown.message
     assert "role load, warp 1, lane 2, element (0, 7)" in shown.message
+    assert shown.code_description is not None
+    assert shown.code_description.href.endswith("/TW202.md")
     related = [place.message for place in shown.related_information or []]
     assert related == ["here", "1. [load] it starts", "2. it ends"]
 

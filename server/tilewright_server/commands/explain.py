@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tilewright_server import engine
+from tilewright_server import pages
 
 SUMMARY = "explain a diagnostic code such as TW404: what is wrong, why it matters, and how to fix it"
 
@@ -20,10 +20,9 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.markdown import Markdown
 
     console = Console()
-    for code in arguments.codes:
-        page = engine.explanation(code.upper())
+    for page in [pages.text(code) for code in arguments.codes]:
         if console.is_terminal:
             console.print(Markdown(page))
         else:
-            print(page)
+            print(page.rstrip("\n"))
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tilewright.source import SourceText, Span
 from tilewright_analysis.report import Counterexample, Finding
+from tilewright_server import pages
 from tilewright_server.output.json_format import Json, counterexample_facts
 from tilewright_server.output.results import FileResult
 from tilewright_server.output.words import situation
@@ -37,7 +38,7 @@ def log(results: Sequence[FileResult], version: str) -> Json:
                     "driver": {
                         "name": "tilewright",
                         "version": version,
-                        "rules": [{"id": code} for code in codes],
+                        "rules": [_rule(code) for code in codes],
                     }
                 },
                 "columnKind": "utf16CodeUnits",
@@ -55,6 +56,11 @@ def log(results: Sequence[FileResult], version: str) -> Json:
             }
         ],
     }
+
+
+def _rule(code: str) -> Json:
+    title = pages.title(code)
+    return {"id": code, "shortDescription": {"text": title}} if title else {"id": code}
 
 
 def _result(finding: Finding, source: SourceText, rule: int) -> Json:
