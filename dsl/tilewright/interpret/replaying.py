@@ -78,9 +78,10 @@ def attempt(
 
 
 def random_arguments(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
-    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what the kernel stores to."""
+    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what it only stores to."""
     generator = np.random.default_rng(seed)
-    stored = outputs(kernel)
+    loads = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
+    poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads}
     arrays: list[Array] = []
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.type.shape)
@@ -89,7 +90,7 @@ def random_arguments(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int) -> 
         low, high = (0, 2) if dtype.kind == "bool" else (0 if dtype.kind == "uint" else -4, 5)
         values = generator.integers(low, high, shape)
         array = _with_strides(shape, strides, dtype)
-        array[...] = poison(dtype) if param.name in stored else values
+        array[...] = poison(dtype) if param.name in poisoned else values
         arrays.append(array)
     return arrays
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ COMPARE: dict[ComputeOp, object] = {
 }  # fmt: skip
 
 
-def apply(op: ComputeOp, *args: object, dtype: DType = f32, shape: tuple[int, ...] = (2, 3), axis=None, keep=False):
+def apply(op: ComputeOp, *args: Any, dtype: DType = f32, shape: tuple[int, ...] = (2, 3), axis=None, keep=False):
     result = compute(op, args, dtype, shape, axis, keep)
     assert result.shape == shape
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ Change = Callable[[ir.Stmt], ir.Block | None]
 SIZES = {"M": 40, "N": 24, "K": 40}
 
 
-def split(**options: int) -> ir.Kernel:
+def split(**options: Any) -> ir.Kernel:
     return kernels.split_gemm(stages=3, bm=16, bn=16, bk=8, group=2, **options)
 
 
-def single(**options: int) -> ir.Kernel:
+def single(**options: Any) -> ir.Kernel:
     return kernels.cp_async_gemm(stages=3, bm=16, bn=16, bk=8, group=2, **options)
 
 

@@ -8,11 +8,12 @@ import pytest
 from analysis import kernels
 from analysis.kernels import bar, buf, tensor, view, x
 from tilewright.dtypes import f32
-from tilewright.interpret import Schedule, Violation, run
+from tilewright.interpret import Schedule, Violation, random_arguments, replay, run
 from tilewright.interpret.barriers import Slot
 from tilewright.interpret.happens_before import Knowledge, Ordering
 from tilewright.interpret.memory import Stage, new_stages
 from tilewright.ir import nodes as ir
+from tilewright.ir.backend_sync import remove_backend_sync
 from tilewright.ir.types import BarrierType, SharedType, TileType
 from tilewright.layout import SwizzledShared
 from tilewright.source import NO_SPAN
@@ -158,3 +159,64 @@ def test_a_slot_that_does_not_exist() -> None:
     wrong = tuple(ir.BarrierWait(bar("full", 1), x(0)) if isinstance(s, ir.BarrierWait) else s for s in kernel.body)
     with pytest.raises(Violation, match="slot 1 = 1 of full does not exist: it has 1"):
         run(kernel.with_body(wrong), [np.ones(5, np.float32), np.zeros(5, np.float32)])
+
+
+def handed_over(*, waited: bool = True, synced: bool = True) -> ir.Kernel:
+    """One role puts blocks of X into shared memory, another stores them: ordinary accesses ordered by barriers."""
+    produce = (
+        kernels.for_("k", 0, "N", 8,
+            ir.Load("v", view("X", ("k",), (8,)), 0.0, "direct"),
+            ir.BarrierWait(bar("empty"), x("k // 8 % 2 ^ 1")),
+            ir.SharedStore(buf("s"), "v"),
+            ir.BarrierArrive(bar("full")),
+        ),
+    )  # fmt: skip
+    consume = (
+        kernels.for_("k", 0, "N", 8,
+            *((ir.BarrierWait(bar("full"), x("k // 8 % 2")),) if waited else ()),
+            ir.SharedLoad("w", buf("s")),
+            ir.BarrierArrive(bar("empty")),
+            ir.Store(view("OUT", ("k",), (8,)), "w", "direct"),
+        ),
+    )  # fmt: skip
+    body = (
+        ir.AllocShared("s"),
+        ir.AllocBarrier("full"),
+        ir.AllocBarrier("empty"),
+        ir.Roles((ir.Role("consume", 8, None, consume), ir.Role("produce", 8, None, produce))),
+    )
+    one = BarrierType(1, 1)
+    types = {"s": SHARED, "full": one, "empty": one, "v": TileType(f32, (8,)), "w": TileType(f32, (8,))}
+    params = (tensor("X", f32, "N"), tensor("OUT", f32, "N"))
+    kernel = kernels.kernel("handed_over", "sm_90a", 8, params, body, types)
+    return kernel if synced else kernel.with_body(remove_backend_sync(kernel.body))
+
+
+def test_roles_hand_over_a_tile_by_ordinary_accesses() -> None:
+    for schedule in ORDERS:
+        arrays = [np.arange(30, dtype=np.float32), np.zeros(30, np.float32)]
+        run(handed_over(), arrays, schedule=schedule)
+        np.testing.assert_array_equal(arrays[0], arrays[1])
+
+
+@pytest.mark.parametrize("wrong", [handed_over(waited=False), handed_over(synced=False)])
+def test_handing_over_needs_the_wait_and_the_sync_before_the_arrival(wrong: ir.Kernel) -> None:
+    for schedules in (ORDERS[:1], ORDERS[1:]):
+        kinds = set[str]()
+        for schedule in schedules:
+            try:
+                run(wrong, [np.ones(30, np.float32), np.zeros(30, np.float32)], schedule=schedule)
+            except Violation as violation:
+                kinds.add(violation.kind)
+        assert kinds
+        assert kinds <= {"race", "uninitialized", "phase"}
+
+
+def test_an_input_that_is_also_stored_to_is_not_poisoned() -> None:
+    body = (
+        ir.Load("v", view("X", ("0",), (8,)), 0.0, "direct"),
+        ir.Store(view("X", ("0",), (8,)), "v", "direct"),
+    )
+    kernel = kernels.kernel("same", "sm_80", 4, (tensor("X", f32, "N"),), body, {"v": TileType(f32, (8,))})
+    assert np.isfinite(random_arguments(kernel, {"N": 8}, 0)[0]).all()
+    assert replay(kernel, {"N": 8}, tries=3, expected=lambda arguments: [arguments[0]]) is None
