@@ -36,6 +36,7 @@ QUIET = {
     "extensions.ignoreRecommendations": True,
     "telemetry.telemetryLevel": "off",
     "security.workspace.trust.startupPrompt": "never",
+    "files.autoSave": "off",  # in a browser it is on by default
     "editor.minimap.enabled": False,
     "editor.stickyScroll.enabled": False,
 }

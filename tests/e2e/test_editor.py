@@ -25,8 +25,8 @@ pytestmark = [
 SERVER = [sys.executable, "-m", "tilewright_server", "serve"]
 COMMAND = "tilewright.server.command"
 GEMM = (ROOT / "examples" / "gemm.py").read_text(encoding="utf-8")
-STORE = 'tw.store(C.tile((pm * BM, pn * BN), (BM, BN)), acc.to(f16), via="tma")'
-SWAPPED = STORE.replace("(pm * BM, pn * BN)", "(pn * BM, pm * BN)")
+FAULTY = "tw.wgmma_wait(2)"
+FIXED = "tw.wgmma_wait(1)"
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,22 @@ def workspace(tmp_path: Path) -> Path:
 def test_a_fault_is_squiggled_with_its_counterexample_and_vanishes_when_fixed(
     tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
 ) -> None:
-    assert GEMM.count(STORE) == 1
-    (workspace / "gemm.py").write_text(GEMM.replace(STORE, SWAPPED), encoding="utf-8")
+    example = (ROOT / "examples" / "faulty_gemm.py").read_text(encoding="utf-8")
+    assert example.count(FAULTY) == 1
+    (workspace / "faulty_gemm.py").write_text(example, encoding="utf-8")
     # No setting: the extension has to find the server in the environment of the folder.
     (workspace / ".venv").symlink_to(Path(sys.prefix))
     with serve(tools, vsix, workspace, tmp_path / "state") as editor:
-        drive(tools, "fix_a_fault.mts", editor, faulty=SWAPPED, fixed=STORE)
+        drive(
+            tools,
+            "fix_a_fault.mts",
+            editor,
+            file="faulty_gemm.py",
+            kernel="faulty_gemm",
+            faulty=FAULTY,
+            fixed=FIXED,
+            findings=json.dumps(findings_of_the_command_line(workspace / "faulty_gemm.py")),
+        )
 
 
 def test_run_answers_from_the_interpreter_and_optimize_ends_in_a_diff(
@@ -115,20 +125,27 @@ def test_texts_and_edits(tools: Tools) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def findings_of_the_command_line(file: Path) -> list[dict[str, object]]:
+    command = [sys.executable, "-m", "tilewright_server", "check", "--format", "json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    findings = [each for each in json.loads(done.stdout)["findings"] if each["verdict"] == "refuted"]
+    return [{"line": each["range"]["start"]["line"] + 1, "message": each["message"]} for each in findings]
+
+
 def drive(tools: Tools, script: str, editor: Editor, **variables: str) -> None:
     """Run one scenario in a browser; a failed one fails the test with what it reported."""
     kept = os.environ.get("TILEWRIGHT_E2E_SHOTS")
     shots = Path(kept).resolve() / Path(script).stem if kept else editor.workspace.parent / "shots"
     shutil.rmtree(shots, ignore_errors=True)
     shots.mkdir(parents=True)
-    variables = {
-        "url": editor.url("gemm.py"),
+    variables = {"file": "gemm.py", "kernel": "gemm"} | variables
+    variables |= {
+        "url": editor.url(variables["file"]),
         "workspace": str(editor.workspace),
-        "file": "gemm.py",
-        "kernel": "gemm",
         "shots": str(shots),
         "chromium": str(tools.chromium),
-    } | variables
+    }
     environment = os.environ | {f"TILEWRIGHT_E2E_{name.upper()}": value for name, value in variables.items()}
     command = [str(tools.node), str(Path(__file__).with_name(script))]
     done = subprocess.run(
