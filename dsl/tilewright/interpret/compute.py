@@ -16,6 +16,10 @@ from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, to_dtype
 from tilewright.ir.nodes import ComputeOp
 
+# Above so many multiply-adds OpenBLAS spreads a product over threads, whose spinning costs more than tiles of this size
+# gain: measured 20 times the processor time on a busy machine with two cores.
+_ONE_THREAD = 1 << 18
+
 
 def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
@@ -88,8 +92,14 @@ def compute(
 def matrix_product(a: Array, b: Array, acc: Array) -> Array:
     """`a @ b + acc` with products and sums in float32 (float64 for a float64 accumulator)."""
     wide = np.float64 if acc.dtype == np.float64 else np.float32
+    left, right = a.astype(wide, copy=False), b.astype(wide, copy=False)
+    result = np.empty((left.shape[0], right.shape[1]), wide)
+    rows = max(1, _ONE_THREAD // right.size)
     with np.errstate(all="ignore"):
-        return np.matmul(a.astype(wide), b.astype(wide)) + acc
+        for start in range(0, left.shape[0], rows):
+            np.matmul(left[start : start + rows], right, out=result[start : start + rows])
+        result += acc
+    return result
 
 
 def _apply(
