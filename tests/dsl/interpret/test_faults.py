@@ -272,9 +272,19 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
 
 
 def test_the_wanted_kind_is_preferred() -> None:
-    faulty = edit(split(warps=8), dropped(lambda s: isinstance(s, ir.FenceAsync) or s == ir.WgmmaWait(1)))
-    for code, kind in (("TW401", "race"), ("TW404", "proxy")):
-        violation = replay(faulty, {"M": 16, "N": 16, "K": 8}, code=code)
-        assert violation is not None
-        if code == "TW404":
-            assert violation.kind == kind
+    faulty = edit(edit(split(warps=4), early_release), dropped(lambda s: isinstance(s, ir.FenceAsync)))
+    sizes = {"M": 16, "N": 32, "K": 40}
+    first, wanted = replay(faulty, sizes), replay(faulty, sizes, code="TW404")
+    assert first is not None and first.kind == "race"
+    assert wanted is not None and wanted.kind == "proxy"
+
+
+def test_a_race_names_both_statements() -> None:
+    kernel = edit(split(warps=4), early_release)
+    violation = replay(kernel, SIZES)
+    assert violation is not None
+    loads = {s.span for s in ir.walk(kernel.body) if isinstance(s, ir.TmaLoad)}
+    products = {s.span for s in ir.walk(kernel.body) if isinstance(s, ir.Wgmma)}
+    assert violation.span in loads
+    assert {r.span for r in violation.related} <= products
+    assert violation.related
