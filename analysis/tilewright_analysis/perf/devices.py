@@ -48,13 +48,14 @@ class Device:
         return self.tensor[instr] * 16 / bits
 
 
-# Share of the data sheet's figure that is reached, measured on one H200 (random data): a copy moved 4.25 of 4.8 TB/s.
-# f16 products sustain 710 of 989 TFLOP/s while tensor cores are busy, because the power limit lowers the clock: with
-# that rate the model gives the times of a GEMM at four shapes (686, 676, 675 and 677 TFLOP/s) within 3 %.
-_WGMMA = 710e12
+# Sustained rates of one H200 (docs/measurements.md). While its tensor cores are busy, f16 products by wgmma run at
+# 800 TFLOP/s: with that the model gives the times of a GEMM at four shapes (753 to 792 TFLOP/s) within 3 %.
+_WGMMA = 800e12
+# A single-role GEMM by cp.async and mma.sync reached 406 of them. The instruction alone would allow 62.9 % of the peak
+# of 989 TFLOP/s (Luo et al., arXiv:2402.13499); loading operands into registers in between costs the rest.
+_MMA_ON_HOPPER = 425e12
+# Share of the data sheet's bandwidth that a copy reached: 4.23 of 4.8 TB/s (elementwise kernels 4.27).
 _DRAM_SHARE = 4.25 / 4.8
-# mma.sync on Hopper reaches 62.9 % of the peak that wgmma reaches (Luo et al., arXiv:2402.13499).
-_MMA_ON_HOPPER = 0.629 * 989.4e12
 # L2 to SM: 5120 bytes a cycle (NVIDIA A100 architecture whitepaper); not published for Hopper, assumed alike.
 _L2_BYTES = 5120
 

@@ -24,8 +24,8 @@ def hints(
 ) -> tuple[Finding, ...]:
     """Hints about a kernel, policy or explicit, at the given sizes (default: large ones).
 
-    Spans are relative to the kernel. Empty for a kernel that cannot be expanded: what is wrong with it is the verifier's
-    to say.
+    Spans are relative to the kernel. Empty for a kernel that cannot be expanded: the verifier says what is wrong
+    with it.
     """
     try:
         explicit = expand(kernel)
@@ -83,7 +83,8 @@ def _occupancy(kernel: ir.Kernel, result: Estimate) -> Iterator[Finding]:
         yield _hint(
             "TW703",
             f"{resources.blocks} block{'s' * (resources.blocks != 1)} of {resources.threads} threads fill {share:.0%} "
-            f"of a multiprocessor of the {result.device.name}, limited by {resources.limiter}; smaller tiles let more run",
+            f"of a multiprocessor of the {result.device.name}, limited by {resources.limiter}; smaller tiles would let "
+            "more run",
             kernel.span, kernel,
         )  # fmt: skip
 

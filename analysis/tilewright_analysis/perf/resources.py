@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilewright.ir import nodes as ir
@@ -19,8 +20,8 @@ class Resources:
     """Resources of one block. `shared` in bytes, `registers` of a thread of the first role (a lower bound).
 
     `accumulators` are the registers of matrix accumulators among them. `blocks` fit one multiprocessor (0: the kernel
-    spills or does not run), `limiter` says which resource stops the next one. `stages` is the depth of the deepest ring (1 without rings), `stage_bytes` one
-    stage of all rings together.
+    spills or does not run), `limiter` says which resource stops the next one. `stages` is the depth of the deepest ring
+    (1 without rings), `stage_bytes` one stage of all rings together.
     """
 
     shared: int
@@ -62,6 +63,7 @@ def measure_resources(kernel: ir.Kernel, device: Device, registers: int | None =
     )  # fmt: skip
 
 
+@lru_cache(maxsize=512)
 def tile_registers(tile: TileType, threads: int) -> int:
     """Registers of 32 bits that a thread needs for a tile; copies that its layout keeps are counted."""
     elements = -(-prod(tile.shape) // threads)
