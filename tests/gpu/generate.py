@@ -13,7 +13,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from analysis import kernels as build
-from dsl.lower.kernels import biased_gemm, column_sums, math_functions, rotated, transposed_plus_sums
+from dsl.lower.kernels import (
+    biased_gemm,
+    column_sums,
+    math_functions,
+    maxima_of_three_axes,
+    rotated,
+    scaled_by_tma,
+    transposed_plus_sums,
+    types_and_casts,
+)
 from tilewright.expand import expand
 from tilewright.frontend import parse_module
 from tilewright.infer import infer_layouts
@@ -32,7 +41,9 @@ def assume(kernel: ir.Kernel, *conditions: str) -> ir.Kernel:
     return replace(kernel, assumptions=(*kernel.assumptions, *(ir.Assumption(build.x(c)) for c in conditions)))
 
 
-JOBS = (
+# Name, kind of case in `run_h200.py`, kernel, shapes to check, shapes to time.
+Job = tuple[str, str, ir.Kernel, list[list[int]], list[list[int]]]
+JOBS: tuple[Job, ...] = (
     ("split_gemm", "gemm", build.split_gemm(), GEMM_CHECKS, GEMM_TIMINGS),
     ("split_gemm_128", "gemm", build.split_gemm(4, 128, 128, 64, warps=4), GEMM_CHECKS[2:], [[1024, 1024, 8192]]),
     (
@@ -54,6 +65,9 @@ JOBS = (
     ("math", "math", math_functions(), [[100001], [4096]], []),
     ("rows", "rows", column_sums(), [[333, 1000], [1, 1], [4096, 64]], []),
     ("transposed", "transposed", transposed_plus_sums(), [[64, 64], [33, 64], [64, 5]], []),
+    ("types", "types", types_and_casts(), [[5000], [1]], []),
+    ("three_axes", "three_axes", maxima_of_three_axes(), [[7, 16, 32], [3, 5, 17]], []),
+    ("scaled_by_tma", "scaled", scaled_by_tma(), [[64, 64], [300, 24], [1, 8]], []),
     ("rotated", "rotated", rotated(), [[7 * 256]], []),
     ("biased_gemm", "biased", biased_gemm(), GEMM_CHECKS[2:], []),
     (

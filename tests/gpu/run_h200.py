@@ -106,6 +106,34 @@ def rotated_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch
     return [x], Output((n,), torch.float32), reference, 1e-6
 
 
+def types_case(n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x = torch.randn(n, device="cuda") * 3
+
+    def reference() -> torch.Tensor:
+        whole, half, at = x.to(torch.int32), x.half(), torch.arange(n, device="cuda")
+        functions = torch.tanh(half).clamp(min=0.5) + torch.sigmoid(half)
+        chosen = torch.where(x < 0, functions.float(), (at % 256).float())
+        return chosen + torch.maximum(whole, -whole.abs()) + (at // 256).float() + (whole == 3).float()
+
+    return [x], Output((n,), torch.float32), reference, 4e-3
+
+
+def three_axes_case(m: int, n: int, k: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x = torch.rand(m, n, k, device="cuda") + 0.5
+
+    def reference() -> torch.Tensor:
+        # A tile is 16 x 32: rows past the edge are zeros, which the maximum sees.
+        top = x.amax(1, keepdim=True) if n >= 16 else x.amax(1, keepdim=True).clamp(min=0.0)
+        return x / x.sum(2, keepdim=True) - top
+
+    return [x], Output((m, n, k), torch.float32), reference, 1e-5
+
+
+def scaled_case(m: int, n: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
+    x = torch.randn(m, n, device="cuda", dtype=torch.float16)
+    return [x], Output((m, n), torch.float16), lambda: 2 * x.float(), 1e-6
+
+
 def biased_case(m: int, n: int, k: int) -> tuple[list[torch.Tensor], Output, Callable[[], torch.Tensor], float]:
     (a, b), output, product, slack = gemm_case(m, n, k)
     bias = torch.randn(n, device="cuda")
@@ -114,7 +142,7 @@ def biased_case(m: int, n: int, k: int) -> tuple[list[torch.Tensor], Output, Cal
 
 CASES: dict[str, Callable[..., Any]] = {
     "gemm": gemm_case, "softmax": softmax_case, "fma": fma_case, "fma16": fma16_case, "math": math_case, "rows": rows_case, "transposed": transposed_case,
-    "rotated": rotated_case, "biased": biased_case,
+    "rotated": rotated_case, "types": types_case, "three_axes": three_axes_case, "scaled": scaled_case, "biased": biased_case,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -116,37 +117,61 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
 
 
 def _run(request: dict[str, Any], lowered: Lowered, timeout: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tilewright.lower.compile_process"]
-    # The result is kept in our own cache; Triton's would only keep it twice.
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        environment = os.environ | {"TRITON_CACHE_DIR": folder}
-        try:
-            done = subprocess.run(
-                command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout, env=environment
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LoweringError(f"the compiler did not finish within {timeout:g} seconds and was stopped") from error
+    stdout, stderr, status = _process(json.dumps(request), timeout)
     try:
-        answer = cast("dict[str, Any]", json.loads(done.stdout))
+        answer = cast("dict[str, Any]", json.loads(stdout))
     except ValueError:
-        line = _located(done.stderr)
+        line = _located(stderr)
         raise LoweringError(
-            f"the compiler crashed (exit status {done.returncode}){_said(done.stderr)}",
+            f"the compiler crashed (exit status {status}){_said(stderr)}",
             lowered.span_of(line) if line else NO_SPAN,
-            done.stderr,
+            stderr,
         ) from None
     if "missing" in answer:
         raise LoweringError(f"compiling needs {answer['missing']}: pip install 'tilewright[gpu]' (Linux)")
     if "error" in answer:
-        line = int(answer["line"]) or _located(done.stderr)
+        line = int(answer["line"]) or _located(stderr)
         span: Span = lowered.span_of(line) if line else NO_SPAN
-        said = _said(done.stderr) if "PassManager" in answer["error"] or "RuntimeError" in answer["error"] else ""
+        said = _said(stderr) if "PassManager" in answer["error"] or "RuntimeError" in answer["error"] else ""
         raise LoweringError(
-            f"the compiler refused the kernel: {_short(answer['error'])}{said}",
+            f"the compiler refused the kernel: {answer['error']}{said}",
             span,
-            f"{done.stderr}\n{answer['traceback']}",
+            f"{stderr}\n{answer['traceback']}",
         )
     return cast("dict[str, Any]", answer["facts"])
+
+
+def _process(request: str, timeout: float) -> tuple[str, str, int]:
+    """Standard output, standard error and exit status of a compile process."""
+    command = [sys.executable, "-m", "tilewright.lower.compile_process"]
+    # The result is kept in our own cache; Triton's would only keep it twice.
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TRITON_CACHE_DIR": folder},
+            start_new_session=True,
+        )
+        try:
+            stdout, stderr = process.communicate(request, timeout)
+        except subprocess.TimeoutExpired as error:
+            raise LoweringError(f"the compiler did not finish within {timeout:g} seconds and was stopped") from error
+        finally:
+            if process.returncode is None:
+                _kill(process)
+    return stdout, stderr, process.wait()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a process and what it has started: the assembler runs as a child of the compiler."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _located(stderr: str) -> int:
@@ -158,9 +183,3 @@ def _located(stderr: str) -> int:
 def _said(stderr: str) -> str:
     found = re.search(r"error: (.*)", stderr)
     return f": {found.group(1).strip()}" if found else ""
-
-
-def _short(error: str) -> str:
-    """The last line of a compiler message: the reason, after the quoted source."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[0] if len(lines) == 1 else f"{lines[0].split(':')[0]}: {lines[-1]}"

@@ -91,6 +91,13 @@ def _number(pattern: str, text: str) -> int:
     return int(found.group(1))
 
 
+def _reason(error: BaseException) -> str:
+    """What the innermost error says, without the source text that Triton quotes around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {getattr(error, 'error_message', None) or error}"
+
+
 def _line_of(error: BaseException) -> int:
     """The line of the generated module where the error arose; 0 when it is nowhere in it."""
     seen: BaseException | None = error
@@ -125,7 +132,7 @@ def main() -> None:
             result = {"facts": compile_module(request), "triton": triton.__version__}
         except Exception as error:
             result = {
-                "error": f"{type(error).__name__}: {error}",
+                "error": _reason(error),
                 "line": _line_of(error),
                 "traceback": traceback.format_exc(),
             }

@@ -54,6 +54,8 @@ class FunctionEmitter:
         self.hoisted = Hoisted(module.names)
         self.defined: set[str] = set()
         self.accumulators = list(dict.fromkeys(s.dst for s in ir.walk(block) if isinstance(s, ir.Wgmma)))
+        # Accumulators that a wgmma may still be writing, by the statement that issued it.
+        self.in_flight: dict[str, Span] = {}
         self._commented = -1
 
     def emit(self) -> Writer:
@@ -97,6 +99,7 @@ class FunctionEmitter:
         line, names, text = self.out.line, self.names, self.scalars.text
         for expression in _expressions(stmt):
             check_literals(expression, stmt.span)
+        self._check_in_flight(stmt)
         match stmt:
             case ir.Assign():
                 line(f"{names(stmt.dst)} = {text(stmt.value)}")
@@ -163,7 +166,9 @@ class FunctionEmitter:
                 self._own_warps(stmt.dst, stmt.span)
                 line(f"{dst} = warpgroup_mma({self._stage(stmt.a)}, {self._stage(stmt.b)}, {acc}, is_async=True)")
                 self.defined.add(stmt.dst)
+                self.in_flight[stmt.dst] = stmt.span
             case ir.WgmmaWait():
+                self.in_flight.clear()
                 # The results pass through the wait, so that the compiler cannot use one before it.
                 results = [self.names(n) for n in self.accumulators if n in self.defined]
                 if results:
@@ -178,10 +183,31 @@ class FunctionEmitter:
             case _:
                 raise LoweringError(f"{type(stmt).__name__} cannot stand inside a block", stmt.span)
 
+    def _check_in_flight(self, stmt: ir.Stmt) -> None:
+        """LoweringError where a result of wgmma is read before any wait; the compiler has no value for it then."""
+        match stmt:
+            case ir.Compute(args=args):
+                read = [a.name for a in args if isinstance(a, ir.TileRef)]
+            case ir.Store(src=name) | ir.SharedStore(src=name):
+                read = [name]
+            case _:
+                return
+        for name in read:
+            if name in self.in_flight:
+                raise LoweringError(
+                    f"'{name}' is read while a wgmma may still write it; put a tw.wgmma_wait before", stmt.span
+                )
+
     def _inner(self, body: ir.Block) -> None:
         before = set(self.defined)
         with self.out.indented():
             self._block(body)
+        for name, span in self.in_flight.items():
+            if name in before:
+                raise LoweringError(
+                    f"an iteration ends without a tw.wgmma_wait after this wgmma into '{name}', which the next needs",
+                    span,
+                )
         self.defined = before
 
     def _programs(self, stmt: ir.Programs) -> None:

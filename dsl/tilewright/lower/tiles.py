@@ -127,10 +127,13 @@ def compute_text(
                 return f"gl.{op}({args[0]}, {args[1]}, propagate_nan=NAN)"
             return f"gl.{op}({args[0]}, {args[1]})"
         case "sum":
-            return _cast(f"gl.sum({args[0]}, {_axis(stmt, sources[0])})", sources[0].dtype == dtype, dtype)
+            # Half-width sums are accumulated in f32: adding in f16 would lose a term of 1 beside a sum of 2048.
+            narrow = sources[0].dtype in (f16, bf16)
+            source = f"{args[0]}.to(gl.{f32.gluon})" if narrow else args[0]
+            return _cast(f"gl.sum({source}, {_axis(stmt)})", not narrow and sources[0].dtype == dtype, dtype)
         case "max" | "min":
             if not dtype.is_float:
-                return f"gl.{op}({args[0]}, {_axis(stmt, sources[0])})"
+                return f"gl.{op}({args[0]}, {_axis(stmt)})"
             constants.helper(f"{op}_")
             keep = ", keep_dims=True" if stmt.keep else ""
             return f"gl.reduce({args[0]}, {stmt.axis}, {op}_{keep})"
@@ -156,7 +159,7 @@ def _cast(text: str, same: bool, dtype: DType) -> str:
     return text if same else f"({text}).to(gl.{dtype.gluon})"
 
 
-def _axis(stmt: ir.Compute, source: TileType) -> str:
+def _axis(stmt: ir.Compute) -> str:
     return f"axis={stmt.axis}" + (", keep_dims=True" if stmt.keep else "")
 
 

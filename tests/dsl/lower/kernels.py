@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.kernels import cp_async_gemm, kernel, let, programs, tensor, view, x
-from tilewright.dtypes import f32
+from analysis.kernels import bar, buf, cp_async_gemm, kernel, let, programs, tensor, view, x
+from tilewright.dtypes import DType, f16, f32, i1, i32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import TileType, Type
+from tilewright.ir.types import BarrierType, SharedType, TileType, Type
+from tilewright.layout import default_swizzle
 
 ref = ir.TileRef
 
@@ -34,6 +35,49 @@ def math_functions(block: int = 512) -> ir.Kernel:
     )  # fmt: skip
     types: dict[str, Type] = {n: TileType(f32, (block,)) for n in ("x", *names)}
     return kernel("math_functions", "sm_80", 4, (tensor("X", f32, "N"), tensor("OUT", f32, "N")), body, types)
+
+
+def types_and_casts(block: int = 256) -> ir.Kernel:
+    """Truth values, integers, f16 functions, casts, `where`, `arange` and uniform scalars in one elementwise kernel."""
+    types: dict[str, Type] = {"x": TileType(f32, (block,))}
+
+    def c(dst: str, dtype: DType, op: ir.ComputeOp, *args: ir.Operand | str) -> ir.Compute:
+        types[dst] = TileType(dtype, (block,))
+        return ir.Compute(dst, op, tuple(ref(a) if isinstance(a, str) else a for a in args))
+
+    body = (
+        programs("t", f"cdiv(N, {block})", False,
+            ir.Load("x", view("X", (f"t * {block}",), (block,)), 0.0, "direct"),
+            c("below", i1, "lt", "x", 0.0), c("above", i1, "not", "below"), c("never", i1, "and", "below", "above"),
+            c("low", i1, "or", "never", "below"),
+            c("i", i32, "cast", "x"), c("j", i32, "abs", "i"), c("n", i32, "neg", "j"), c("top", i32, "maximum", "i", "n"),
+            c("three", i1, "eq", "i", ex.Int(3)),
+            c("h", f16, "cast", "x"), c("th", f16, "tanh", "h"), c("sg", f16, "sigmoid", "h"), c("cut", f16, "maximum", "th", 0.5),
+            c("hs", f16, "add", "cut", "sg"), c("hf", f32, "cast", "hs"),
+            c("r", i32, "arange"), c("rf", f32, "cast", "r"), c("w", f32, "where", "low", "hf", "rf"),
+            c("tf", f32, "cast", "top"), c("a", f32, "add", "w", "tf"), c("number", f32, "full", ex.Var("t")),
+            c("b", f32, "add", "a", "number"), c("one", f32, "where", "three", 1.0, 0.0), c("y", f32, "add", "b", "one"),
+            ir.Store(view("OUT", (f"t * {block}",), (block,)), "y", "direct"),
+        ),
+    )  # fmt: skip
+    return kernel("types_and_casts", "sm_80", 4, (tensor("X", f32, "N"), tensor("OUT", f32, "N")), body, types)
+
+
+def maxima_of_three_axes() -> ir.Kernel:
+    """OUT = X / sum over the last axis - maximum over the middle one, of a tensor of rank 3."""
+    at = ("t", 0, 0)
+    whole, rows, columns = TileType(f32, (1, 16, 32)), TileType(f32, (1, 16, 1)), TileType(f32, (1, 1, 32))
+    body = (
+        programs("t", "M", False,
+            ir.Load("x", view("X", at, (1, 16, 32)), 0.0, "direct"),
+            ir.Compute("s", "sum", (ref("x"),), axis=2, keep=True), ir.Compute("m", "max", (ref("x"),), axis=1, keep=True),
+            ir.Compute("y", "div", (ref("x"), ref("s"))), ir.Compute("z", "sub", (ref("y"), ref("m"))),
+            ir.Store(view("OUT", at, (1, 16, 32)), "z", "direct"),
+        ),
+    )  # fmt: skip
+    types: dict[str, Type] = {"x": whole, "y": whole, "z": whole, "s": rows, "m": columns}
+    params = (tensor("X", f32, "M", "N", "K"), tensor("OUT", f32, "M", "N", "K"))
+    return kernel("maxima_of_three_axes", "sm_80", 4, params, body, types)
 
 
 def column_sums(rows: int = 8, columns: int = 128) -> ir.Kernel:
@@ -111,3 +155,24 @@ def biased_gemm() -> ir.Kernel:
     params = (*k.params[:2], tensor("BIAS", f32, "N"), k.params[2])
     assumptions = tuple(ir.Assumption(x(a)) for a in ("K % 8 == 0", "N % 8 == 0"))
     return replace(k, name="biased_gemm", body=body, types=types, params=params, assumptions=assumptions)
+
+
+def scaled_by_tma(rows: int = 64, columns: int = 64) -> ir.Kernel:
+    """OUT = 2 X, tile by tile through shared memory with bulk copies, without roles."""
+    at = ("t * " + str(rows), 0)
+    body = (
+        ir.AllocShared("s"), ir.AllocShared("o"), ir.AllocBarrier("full"),
+        programs("t", f"cdiv(M, {rows})", False,
+            ir.BarrierExpect(bar("full"), ex.Int(rows * columns * 2)),
+            ir.TmaLoad(view("X", at, (rows, columns)), buf("s"), bar("full")),
+            ir.BarrierWait(bar("full"), ex.Int(0)),
+            ir.SharedLoad("v", buf("s")), ir.Compute("w", "mul", (ref("v"), 2.0)), ir.SharedStore(buf("o"), "w"),
+            ir.FenceAsync(), ir.TmaStore(view("OUT", at, (rows, columns)), buf("o")), ir.TmaStoreWait(0),
+        ),
+    )  # fmt: skip
+    tile = TileType(f16, (rows, columns))
+    shared = SharedType(f16, (rows, columns), 1, False, default_swizzle((rows, columns), 16))
+    types: dict[str, Type] = {"s": shared, "o": shared, "full": BarrierType(1, 1), "v": tile, "w": tile}
+    params = (tensor("X", f16, "M", "N"), tensor("OUT", f16, "M", "N"))
+    assumptions = ("N % 8 == 0", f"N <= {columns}")
+    return kernel("scaled_by_tma", "sm_90a", 4, params, body, types, assumptions)

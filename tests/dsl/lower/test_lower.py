@@ -197,6 +197,25 @@ def size_of_no_tensor() -> ir.Kernel:
     return replace(infer_layouts(fma()), sizes=("N", "K"))
 
 
+def without_wgmma_waits(kept: int) -> ir.Kernel:
+    """The split GEMM with only the waits that leave `kept` groups in flight."""
+    k = infer_layouts(split_gemm())
+
+    def change(s: ir.Stmt) -> ir.Block | None:
+        return () if isinstance(s, ir.WgmmaWait) and s.pending != kept else None
+
+    return k.with_body(ir.rewrite(k.body, change))
+
+
+def read_in_flight() -> ir.Kernel:
+    k = infer_layouts(split_gemm())
+
+    def change(s: ir.Stmt) -> ir.Block | None:
+        return s.body if isinstance(s, ir.For) else () if isinstance(s, ir.WgmmaWait) else None
+
+    return k.with_body(ir.rewrite(k.body, change))
+
+
 def nested_allocation() -> ir.Kernel:
     body = (programs("t", "N", False, if_("t < 3", ir.AllocShared("s"))),)
     return kernel(
@@ -222,6 +241,8 @@ REFUSALS: list[tuple[Callable[[], ir.Kernel], str, type[ir.Stmt] | None]] = [
     (layout_of_other_warps, "a layout for 4 warps .* but 8 warps run this", ir.Load),
     (grid_from_a_variable, "may depend on sizes only, not on n", ir.Programs),
     (size_of_no_tensor, "'K' is not the extent of any tensor", None),
+    (lambda: without_wgmma_waits(0), "ends without a tw.wgmma_wait", ir.Wgmma),
+    (read_in_flight, "'acc' is read while a wgmma may still write it", ir.Compute),
     (nested_allocation, "allocated at the top", None),
     (lambda: fma(), "no layout; run `infer_layouts`", ir.Load),
     (lambda: replace(infer_layouts(fma()), name="a b"), "'a b' is no identifier", None),
