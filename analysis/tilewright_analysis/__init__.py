@@ -1,6 +1,7 @@
 """The verifier and the performance model of Tilewright kernels."""
 
 from .driver import Budget, check_kernel, check_module, check_unit
+from .explain import UnknownCode, codes, explain
 from .report import Counterexample, Finding, KernelReport, Obligation
 
 __all__ = [
@@ -9,7 +10,10 @@ __all__ = [
     "Finding",
     "KernelReport",
     "Obligation",
+    "UnknownCode",
     "check_kernel",
     "check_module",
     "check_unit",
+    "codes",
+    "explain",
 ]

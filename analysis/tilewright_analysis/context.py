@@ -75,6 +75,7 @@ class KernelContext:
         self.decider = decider
         self.written = written or kernel
         self.source = source
+        self.refuted: set[str] = set()
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

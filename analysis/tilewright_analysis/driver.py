@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from tilewright.expand import ExpansionError, expand
+from tilewright.expand import ExpansionError, expand, expand_policies
 from tilewright.frontend import KernelUnit, Module
 from tilewright.ir import nodes as ir
+from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.layout import LayoutError
 from tilewright.problem import Problem
 
@@ -29,7 +30,7 @@ class Budget:
     obligations left after `seconds` become unknown.
     """
 
-    effort: int = 6_000_000
+    effort: int = 2_000_000
     seconds: float = 20.0
 
 
@@ -54,12 +55,10 @@ def check_kernel(
     """
     begin = perf_counter()
     try:
-        explicit = expand(kernel)
+        explicit, inference = _explicit(kernel)
     except ExpansionError as error:
-        return _rejected(kernel, error.problem, begin)
-    except LayoutError as error:
-        span = getattr(error, "span", kernel.span)
-        return _rejected(kernel, Problem("TW503", str(error), span), begin)
+        problem = Finding.of(error.problem, kernel.name)
+        return KernelReport(kernel.name, kernel.span, (), (problem,), _ms(begin))
     limits = budget or Budget()
     stop = cancelled or (lambda: False)
     context = KernelContext(explicit, Decider(limits.effort, stop), written=kernel, source=source)
@@ -70,11 +69,16 @@ def check_kernel(
         late = perf_counter() - begin > limits.seconds
         for obligation in _run(check, context, late):
             found.append(obligation)
+            if obligation.verdict == "refuted":
+                context.refuted.add(obligation.code)
             if on_obligation is not None:
                 on_obligation(obligation)
             if stop():
                 break
-    return KernelReport(kernel.name, kernel.span, tuple(found), (), _ms(begin))
+    # Without layouts the kernel is not usable; mostly a check has said why, and better.
+    unsaid = inference is not None and not any(o.verdict == "refuted" for o in found)
+    problems = (Finding.of(inference, kernel.name),) if inference is not None and unsaid else ()
+    return KernelReport(kernel.name, kernel.span, tuple(found), problems, _ms(begin))
 
 
 def check_unit(
@@ -134,8 +138,14 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
         )
 
 
-def _rejected(kernel: ir.Kernel, problem: Problem, begin: float) -> KernelReport:
-    return KernelReport(kernel.name, kernel.span, (), (Finding.of(problem, kernel.name),), _ms(begin))
+def _explicit(kernel: ir.Kernel) -> tuple[ir.Kernel, Problem | None]:
+    """The explicit form; and what is wrong if layouts cannot be inferred, in which case tiles have none."""
+    try:
+        return expand(kernel), None
+    except LayoutError as error:
+        span = getattr(error, "span", kernel.span)
+        explicit = expand_policies(kernel)
+        return explicit.with_body(add_backend_sync(explicit.body)), Problem("TW503", f"{error}.", span)
 
 
 def _ms(begin: float) -> float:

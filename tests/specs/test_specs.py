@@ -1,4 +1,4 @@
-"""Runs the Markdown files beside it: prose, and kernels with what the checker says about them on their lines.
+"""Runs the Markdown files beside it, and the pages of the diagnostics: prose, and kernels with what the checker says about them on their lines.
 
 A block of Python is a file of kernels; the usual header is put before it if it imports nothing. On a line,
 `# error[TW301]: text` (also `warning`, `unknown`) says that a finding with that code starts there and that its message
@@ -21,6 +21,7 @@ from tilewright.source import SourceText
 from tilewright_analysis import Finding, check_module
 
 FOLDER = Path(__file__).parent
+PAGES = FOLDER.parents[1] / "docs" / "diagnostics"
 NOTE = re.compile(r"# (error|warning|unknown)\[(TW\d{3})\](?:: *([^#\n]*?))? *(?=#|$)")
 
 
@@ -83,7 +84,7 @@ def mismatches(text: str) -> list[str]:
     return wrong
 
 
-ALL = [block for path in sorted(FOLDER.glob("*.md")) for block in blocks(path)]
+ALL = [b for path in (*sorted(FOLDER.glob("*.md")), *sorted(PAGES.glob("*.md"))) for b in blocks(path)]
 
 
 @pytest.mark.parametrize("block", ALL, ids=[b.name for b in ALL])

@@ -37,12 +37,15 @@ def _obligation(context: KernelContext, o: AsyncOutcome) -> Obligation:
         if o.missing.startswith(_CONSEQUENCE):
             return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
         return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
+    if "uses stage" in o.message and context.refuted & {"TW201", "TW202"}:
+        how = f"{_CONSEQUENCE} because of an index outside its ring"
+        return Obligation(o.code, family, o.what, o.span, "unknown", how=how)
     text = _sentence(o.message)
     if o.counterexample is not None:
         text = f"{text} {situation(o.counterexample)}".rstrip()
     return refuted(
-        context, o.code, family, o.what, o.span, text,
-        example=o.counterexample, related=o.related, fixes=tuple(indented(context, f) for f in o.fixes), how="exploration of all trip counts",
+        context, o.code, family, o.what, o.span, text, example=o.counterexample, related=o.related,
+        fixes=tuple(indented(context, f) for f in o.fixes), how="exploration of all trip counts",
     )  # fmt: skip
 
 

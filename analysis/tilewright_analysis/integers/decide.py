@@ -15,7 +15,7 @@ from .solver import Solver, in_range
 
 # In units of the solver, half a microsecond each or less: enough for nearly everything that holds, and the most ever
 # spent.
-_SHORT, _LONG = 1_500_000, 6_000_000
+_SHORT, _LONG = 400_000, 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Decider:
         self._effort = effort
         self.cancelled = cancelled or (lambda: False)
         self._known: dict[Question, Decision] = {}
+        self._quickly: dict[Question, Decision] = {}
 
     def decide(self, question: Question) -> Decision:
         """Proved, refuted with a model that was evaluated, or unknown."""
@@ -51,9 +52,9 @@ class Decider:
         known = self._known.get(plain)
         if known is None:
             known = self._quick(plain)
-            if known is not None:
+            if known.verdict == "proved":
                 self._known[plain] = known
-        return known is not None and known.verdict == "proved"
+        return known.verdict == "proved"
 
     def complete(self, model: dict[str, int], sizes: Sequence[str], facts: Sequence[ex.Expr]) -> dict[str, int]:
         """`model` with small values for the sizes it lacks, such that all facts about sizes hold.
@@ -85,29 +86,40 @@ class Decider:
         model = {names.get(n, n): v for n, v in known.model.items()}
         return Decision(known.verdict, known.how, model, known.missing)
 
-    def _quick(self, question: Question) -> Decision | None:
-        """A cheap proof, or None."""
+    def _quick(self, question: Question) -> Decision:
+        """With little effort: proved, refuted by a model that is not checked yet, or unknown."""
+        quick = self._quickly.get(question)
+        if quick is None:
+            quick = self._quickly[question] = self._try(question)
+        return quick
+
+    def _try(self, question: Question) -> Decision:
         how = holds_cheaply(question)
         if how and self._divisors_positive(question):
             # (An interval of an expression with a zero divisor means nothing.)
             return Decision("proved", how)
+        reason = ""
         for attempt in _forms(question):
             if self.cancelled():
-                return None
-            if self._z3().solve(attempt, min(_SHORT, self._effort), minimize=False).answer == "holds":
+                return Decision("unknown", missing="cancelled")
+            reply = self._z3().solve(attempt, min(_SHORT, self._effort), minimize=False)
+            reason = reply.reason
+            if reply.answer == "holds":
                 return Decision("proved", "z3")
-        return None
+            if reply.answer == "fails" and attempt is question:
+                return Decision("refuted", "z3")
+        return Decision("unknown", missing=reason)
 
     def _decide(self, question: Question) -> Decision:
         # Most claims hold, and then a short proof is cheapest. Small examples are for the others.
         quick = self._quick(question)
-        if quick is not None:
+        if quick.verdict == "proved":
             return quick
         model = probe(question)
         if model is not None:
             return self._refuted(question, model, "small sizes")
-        reason = ""
-        for attempt in _forms(question):
+        reason = quick.missing
+        for attempt in (question,) if quick.verdict == "refuted" else _forms(question):
             if self.cancelled():
                 return Decision("unknown", missing="cancelled")
             reply = self._z3().solve(attempt, self._effort)

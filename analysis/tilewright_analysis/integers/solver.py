@@ -22,8 +22,8 @@ from .question import MAX_SIZE, Question
 
 Answer = Literal["holds", "fails", "unknown"]
 _Z3 = cast(Any, z3)
-_DIVISOR_EFFORT = 2_000_000
-_SHRINK_EFFORT = 300_000
+_DIVISOR_EFFORT = 400_000
+_SHRINK_EFFORT = 100_000
 
 
 class Untranslatable(Exception):

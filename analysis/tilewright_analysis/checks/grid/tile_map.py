@@ -41,7 +41,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             yield done
         for i, write in enumerate(writes):
             for other in writes[i:]:
-                done = _injective(context, write, other, faults)
+                done = _injective(context, write, other, faults, thorough="refuted" not in verdicts)
                 verdicts.add(done.verdict)
                 yield done
         if "refuted" not in verdicts:
@@ -96,7 +96,8 @@ def _range(context: KernelContext, write: Write, faults: _Faults) -> Obligation:
     )  # fmt: skip
 
 
-def _injective(context: KernelContext, write: Write, other: Write, faults: _Faults) -> Obligation:
+def _injective(context: KernelContext, write: Write, other: Write, faults: _Faults, *, thorough: bool) -> Obligation:
+    """With `thorough` all means are used; without, because a fault is known already, only cheap ones."""
     same = write is other
     tensor = write.view.tensor
     what = f"no tile of {tensor} is stored twice" + ("" if same else " by two statements")
@@ -116,8 +117,11 @@ def _injective(context: KernelContext, write: Write, other: Write, faults: _Faul
     if fault is not None and (fault.write, fault.second) == (write, other):
         renamed = {n + _TWIN: v for n, v in fault.other.items()}
         decision = Decision("refuted", "small grids", {**fault.model, **renamed})
-    else:
+    elif thorough or context.decider.proves(question):
         decision = context.decider.decide(question)
+    else:
+        missing = "not decided because of the fault in the map"
+        return Obligation(INJECTIVE, "grid", what, write.span, "unknown", how=missing)
 
     def message(m: Values) -> str:
         at = tuple(ex.evaluate(o, m) for o in write.origin)
