@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.source import SourceText
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 2
 TIME_LIMIT_S = 120.0
 CANCEL_GRACE_S = 0.5
+NO_VERDICT = "An error in Tilewright kept the verdict from being shown; see the log of the server."
 
 
 @dataclass(eq=False, slots=True)
@@ -68,10 +69,10 @@ class Verifier:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._serve())
 
-    def submit(self, jobs: Iterable[Job]) -> None:
-        """Append jobs to the queue."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Put jobs, in this order, before those that wait already: the newest belong to what a person edits now."""
         self.start()
-        self._queue.extend(jobs)
+        self._queue.extendleft(reversed(jobs))
         self._arrived.set()
 
     def cancel(self, unwanted: Callable[[Job], bool]) -> None:

@@ -268,6 +268,34 @@ def test_a_file_of_50000_lines_is_checked(write: Callable[..., str], tilewright:
     assert "kernels.py:50012:9: error[TW202]" in out
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "place", "code"),
+    [
+        ("x * x)", "x * nothing)", "12:56", "TW002"),
+        ('M, N, K = tw.sizes("M", "N", "K")\n', "", "7:27", "TW008"),
+        ("y = x", "y = z; z = x", "11:13", "TW002"),
+        ("y = x", "y = square(X, OUT)", "11:13", "TW002"),
+        ("y = x", "y = open('secret').read()", "11:13", "TW002"),
+        ("y = x", "import os", "11:9", "TW005"),
+        ('target="sm_80"', 'target="sm_12"', "7:12", "TW009"),
+    ],
+    ids=[
+        "undefined name", "sizes declared later", "used before it exists", "recursion", "file access", "import",
+        "unknown target",
+    ],
+)  # fmt: skip
+def test_bad_input_gets_a_message_at_its_place_and_the_rest_is_served(
+    write: Callable[..., str], tilewright: Run, old: str, new: str, place: str, code: str
+) -> None:
+    text = HEADER + elementwise("square")
+    assert old in text
+    healthy = HEADER + elementwise("healthy")
+    status, out, _ = tilewright("check", write(text.replace(old, new, 1) + healthy))
+    assert status == 1
+    assert f"kernels.py:{place}: error[{code}]" in out, out
+    assert "✓ proved kernels.py::healthy" in out
+
+
 # ------------------------------------------------------------------------------------------------ instances
 
 
