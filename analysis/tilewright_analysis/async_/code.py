@@ -363,7 +363,11 @@ class Program:
     dims: list[Form]
     buffers: dict[str, Buffer]
     barriers: dict[str, Barrier]
-    # For each oracle: the loops' oracles by whose position it is normalized, and the largest constant it meets.
+    # For each oracle: the loops' oracles by whose position it is normalized; the oracles that count along the same
+    # quantity, itself included; and the number up to which constants are compared with it.
     ties: list[frozenset[int]]
-    small: list[int]
-    siblings: list[tuple[int, ...]]
+    families: list[tuple[int, ...]]
+    limits: list[int]
+    # Dimensions whose coordinates move differently in different statements, and the oracles that they move with.
+    mixed: frozenset[int] = frozenset()
+    movers: frozenset[int] = frozenset()

@@ -6,10 +6,11 @@ from math import floor
 
 from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_.findings import Reporter, sid
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
+from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Process, State
+from tilewright_analysis.async_.tag_findings import TagFindings
 from tilewright_analysis.async_.tags import (
     Axis,
     Cover,
@@ -22,6 +23,7 @@ from tilewright_analysis.async_.tags import (
     joined,
     overlap,
 )
+from tilewright_analysis.async_.words import sid
 
 
 class Tags:
@@ -29,7 +31,7 @@ class Tags:
 
     def __init__(self, program: c.Program, report: Reporter) -> None:
         self.program = program
-        self.report = report
+        self.report = TagFindings(report)
         self.needs = contracted_dims(program)
         self.facts = Facts.of(program.kernel.assumptions)
 
@@ -49,6 +51,14 @@ class Tags:
 
     def _outer(self, p: Process, oracle: int) -> int:
         return p.outer if self.program.oracles[oracle].outer is not None else 0
+
+    def agree(self, s: State, p: Process, o: c.Instr, code: str, a: Tag, b: Tag) -> bool:
+        """True when two tags are the same coordinate. Says so if they may be the same in this iteration only."""
+        if not a.same_coordinate(b):
+            return False
+        if a.dim in self.program.mixed and a.slopes != b.slopes and not s.exact:
+            self.report.coincidence(p, o, code, a, b)
+        return True
 
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
@@ -71,13 +81,13 @@ class Tags:
         if isinstance(left, Tag) and isinstance(right, Tag):
             if left.dim != right.dim:
                 self.report.other_dimension(s, p, o, a, b, left, right)
-            elif not left.same_coordinate(right):
+            elif not self.agree(s, p, o, "TW101", left, right):
                 self.report.misaligned(s, p, o, a, b, left, right)
         along = left if isinstance(left, Tag) else right
         if acc is not None:
             for mine, held in zip(axes, acc.axes, strict=False):
                 if isinstance(held, Tag) and isinstance(mine, Tag):
-                    if held.dim != mine.dim or not held.same_coordinate(mine):
+                    if held.dim != mine.dim or not self.agree(s, p, o, "TW101", held, mine):
                         self.report.other_tile(s, p, o, held, mine)
                 elif isinstance(held, Lost):
                     self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
@@ -101,17 +111,26 @@ class Tags:
                 return covers
             twice = overlap(cover, low, high)
             if twice is not None:
-                if twice[0] < self.size_bounds(s, along.dim, p.outer)[1]:
+                if twice[0] < self.size_bounds(s, along.dim, p.outer, _moving(along.slopes))[1]:
                     self.report.twice(s, p, o, along, twice)
                 return covers
+            if cover.intervals and along.dim in self.program.mixed and not s.exact:
+                end = cover.intervals[-1]
+                # A fixed coordinate that continues a moving one does so for one trip count only.
+                if end.high_slopes and not along.slopes:
+                    self.report.negative(p, o, along)
             return (*covers[:i], joined(cover, part), *covers[i + 1 :])
         start = Cover(along.dim, along.symbol, along.outer, (), p.outer, along.text)
         return (*covers, joined(start, part))
 
     # ------------------------------------------------------------------------------------------- completeness
 
-    def size_bounds(self, s: State, dim: int, outer: int) -> tuple[float, float]:
-        """(least, greatest) value of a dimension's extent that the decided trip counts of an iteration allow."""
+    def size_bounds(self, s: State, dim: int, outer: int, along: frozenset[int]) -> tuple[float, float]:
+        """(least, greatest) value of a dimension's extent that the decided trip counts of an iteration allow.
+
+        `along`: oracles whose positions the compared coordinates move with. Of all others only what the normal form keeps
+        may be used: numbers below their limit.
+        """
         extent = self.program.dims[dim]
         if extent.is_constant:
             return float(extent.const), float(extent.const)
@@ -126,6 +145,10 @@ class Tags:
                 continue
             at = (i, outer if oracle.outer is not None else 0)
             least, most = s.oracles.get(at, (oracle.minimum, oracle.maximum))
+            if i not in along:
+                limit = self.program.limits[i]
+                least = max(oracle.minimum, min(least, limit))
+                most = most if most < limit else oracle.maximum
             # ceil((factor * (extent - e) + r) / step) = N  bounds the extent from both sides.
             shift = form.const - extent.const * factor
             step = oracle.trip.step
@@ -135,13 +158,22 @@ class Tags:
                 low = max(low, float(floor(((int(least) - 1) * step - shift) / factor)) + 1)
         return low, high
 
+    def _cover_bounds(self, s: State, cover: Cover) -> tuple[float, float]:
+        along = frozenset[int]()
+        if cover.intervals:
+            end = cover.intervals[-1]
+            along = _moving(end.high_slopes)
+            if s.exact:
+                along |= self.program.movers
+        return self.size_bounds(s, cover.dim, cover.inner, along)
+
     def complete(self, s: State, cover: Cover) -> bool:
         """True when all of the dimension has been contracted."""
         if cover.complete:
             return True
         if cover.symbol != 0 or len(cover.intervals) > 1:
             return False
-        _, most = self.size_bounds(s, cover.dim, cover.inner)
+        _, most = self._cover_bounds(s, cover)
         if not cover.intervals:
             return most <= 0
         return cover.intervals[0].low <= 0 and cover.intervals[0].high >= most
@@ -153,7 +185,7 @@ class Tags:
             for v in value.covers
         ]
         for dim in self._missing(s, p, o, value):
-            if self.size_bounds(s, dim, p.outer)[1] <= 0:
+            if self.size_bounds(s, dim, p.outer, frozenset())[1] <= 0:
                 covers.append(Cover(dim, 0, -1, (), p.outer, "", True))
         return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source)
 
@@ -167,9 +199,9 @@ class Tags:
         """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete."""
         for cover in value.covers:
             if not self.complete(s, cover):
-                self.report.incomplete(s, p, o, cover, self.size_bounds(s, cover.dim, cover.inner))
+                self.report.incomplete(s, p, o, cover, self._cover_bounds(s, cover))
         for dim in self._missing(s, p, o, value):
-            bounds = self.size_bounds(s, dim, p.outer)
+            bounds = self.size_bounds(s, dim, p.outer, frozenset())
             if bounds[1] > 0:
                 self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), p.outer, ""), bounds)
         for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
@@ -181,5 +213,9 @@ class Tags:
             want = self.tag(p, dim, at)
             if axis.dim != want.dim:
                 self.report.misplaced_dimension(s, p, o, box, i, axis, axis.dim in box.dims)
-            elif not axis.same_coordinate(want):
+            elif not self.agree(s, p, o, "TW103", axis, want):
                 self.report.misplaced(s, p, o, box, i, axis, want)
+
+
+def _moving(slopes: Slopes) -> frozenset[int]:
+    return frozenset(oracle for oracle, _, _ in slopes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_.findings import Event, Found, describe, touched, words
 from tilewright_analysis.async_.model import AsyncOutcome
+from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.sizes import Sizes
+from tilewright_analysis.async_.words import describe, touched, words
 from tilewright_analysis.report import Counterexample, TraceStep
 
 TRACE_LENGTH = 12
@@ -45,13 +46,11 @@ def example(program: c.Program, found: Found, sizes: Sizes) -> Counterexample:
 def trace(found: Found) -> tuple[TraceStep, ...]:
     """The last statements, in execution order, that touch what the issue is about."""
     steps: list[TraceStep] = []
-    events = found.events
-    about = found.issue.touches
-    while events and len(steps) < TRACE_LENGTH:
-        events, event = events[0], events[1]
-        assert isinstance(event, Event)
-        if touched(event.instr) & (about | {"*"}):
+    event = found.events
+    about = found.issue.touches | {"*"}
+    while event is not None and len(steps) < TRACE_LENGTH:
+        if touched(event.instr) & about:
             text = describe(event.instr) + words(event.iteration)
             steps.append(TraceStep(event.instr.stmt.span, text, event.role))
-        assert isinstance(events, tuple)
+        event = event.previous
     return tuple(reversed(steps))

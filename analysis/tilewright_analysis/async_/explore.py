@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import lcm
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.encode import encode
 from tilewright_analysis.async_.explain import refuted
-from tilewright_analysis.async_.findings import Found
+from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
 from tilewright_analysis.async_.obligations import Obligation, obligations
+from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.search import Searched, search
 from tilewright_analysis.async_.sizes import solve
 
@@ -91,59 +93,73 @@ def _confirm(
             open_keys.add(key)
     if not open_keys:
         return confirmed, doubtful
-    small = replace(budget, states=min(budget.states, 4000), seconds=min(budget.seconds, 5.0))
-    second = search(
-        program, small, breadth_first=True, meet=False, tracing=True, until=frozenset(open_keys), cancelled=cancelled
-    )  # fmt: skip
-    for key, found in second.found.items():
-        if found.issue.unknown:
-            doubtful.setdefault(key, found.issue.unknown)
-            continue
-        sizes = solve(program, found)
-        if sizes is not None:
-            confirmed[key] = refuted(program, found, sizes)
-        else:
-            open_keys.add(key)
+    small = replace(budget, states=min(budget.states, 1500), seconds=min(budget.seconds, 1.5))
+    apart = False
+    # First with every size at least 1: a counterexample without work is the less convincing one.
+    for within in (_with_work(program), program):
+        wanted = frozenset(open_keys - confirmed.keys())
+        if not wanted:
+            break
+        second = search(
+            within, small, breadth_first=True, meet=False, tracing=True, until=wanted, cancelled=cancelled
+        )  # fmt: skip
+        for key, found in second.found.items():
+            if found.issue.unknown:
+                doubtful.setdefault(key, found.issue.unknown)
+            elif key not in confirmed:
+                sizes = solve(program, found)
+                if sizes is not None:
+                    confirmed[key] = refuted(program, found, sizes)
+                else:
+                    open_keys.add(key)
+                    apart |= solve(program, found, differing=False) is None
+    if apart:
+        # Trip counts that no sizes give: tiles had different counts of one size. Try equal ones.
+        confirmed = {**_with_equal_counts(program, small, cancelled), **confirmed}
     for key in open_keys - confirmed.keys():
-        seen = second.found.get(key)
-        # Trip counts that no sizes give may come from tiles with different counts of one size: try equal ones.
-        apart = seen is not None and solve(program, seen, differing=False) is None
-        again = _with_equal_counts(program, key, small, cancelled) if apart else None
-        if again is None:
-            doubtful[key] = (
-                f"sizes at which this happens ({first.found[key].issue.message})" if key in first.found else ""
-            )
-        else:
-            confirmed[key] = again
+        found = first.found.get(key)
+        doubtful[key] = "sizes at which this happens" + (f" ({found.issue.message})" if found is not None else "")
     return confirmed, {k: v for k, v in doubtful.items() if k not in confirmed}
 
 
+def _with_work(program: c.Program) -> c.Program:
+    """The program with loops over sizes running at least once."""
+    oracles = [
+        replace(o, minimum=max(1.0, o.minimum))
+        if o.trip.form.const >= 0 and all(v > 0 and isinstance(k, ex.Size) for k, v in o.trip.form.terms)
+        else o
+        for o in program.oracles
+    ]
+    return replace(program, oracles=oracles)
+
+
 def _with_equal_counts(
-    program: c.Program, key: Key, budget: Budget, cancelled: Callable[[], bool] | None
-) -> AsyncOutcome | None:
-    """The issue with each size the same in all tiles: trip counts of sizes alone fixed, for a few small sizes."""
+    program: c.Program, budget: Budget, cancelled: Callable[[], bool] | None
+) -> dict[Key, AsyncOutcome]:
+    """What goes wrong with each size the same in all tiles: trip counts of sizes alone fixed, for a few small sizes."""
     alone = [
         (i, o) for i, o in enumerate(program.oracles)
         if not o.is_programs and o.trip.form.names() <= set(program.kernel.sizes)
     ]  # fmt: skip
     if not alone:
-        return None
+        return {}
     names = sorted({n for _, o in alone for n in o.trip.form.names()})
-    unit = max(o.trip.step for _, o in alone)
-    for n in range(SAME_COUNT_LIMIT + 1):
-        for size in dict.fromkeys((n * unit, max(0, n * unit - 1), n * unit + 1)):
+    multiple = Facts.of(program.kernel.assumptions).multiple
+    grain = lcm(*(multiple.get(n, 1) for n in names))
+    unit = lcm(max(o.trip.step for _, o in alone), grain)
+    for n in range(1, SAME_COUNT_LIMIT + 1):
+        for size in dict.fromkeys((n * unit, n * unit - grain, (n - 1) * unit + grain)):
             env = dict.fromkeys(names, size)
             fixed = {i: ex.evaluate(o.trip.expr, env) for i, o in alone}
-            quick = replace(budget, states=600, seconds=1.0)
+            quick = replace(budget, states=300, seconds=0.2)
             r = search(
-                program, quick, breadth_first=True, meet=False, tracing=True, until=frozenset({key}), fixed=fixed,
-                cancelled=cancelled,
+                program, quick, breadth_first=True, meet=False, tracing=True, fixed=fixed, cancelled=cancelled
             )  # fmt: skip
-            found = r.found.get(key)
-            sizes = solve(program, found) if found is not None else None
-            if found is not None and sizes is not None:
-                return refuted(program, found, sizes)
-    return None
+            solved = {k: (f, solve(program, f)) for k, f in r.found.items() if not f.issue.unknown}
+            shown = {k: refuted(program, f, s) for k, (f, s) in solved.items() if s is not None}
+            if shown:
+                return shown
+    return {}
 
 
 def _outcome(

@@ -1,4 +1,4 @@
-"""What goes wrong, in words: turns a broken rule in a state into an issue.
+"""Broken rules of memory and barriers in words.
 
 Each method belongs to one rule of the machine. Issues of barriers and deadlocks end the path (they raise); all others
 are noted once for each obligation, and exploration goes on.
@@ -6,150 +6,18 @@ are noted once for each obligation, and exploration goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.problem import Edit, Fix, Related
 from tilewright.source import Span
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import forms
-from tilewright_analysis.async_.model import Issue, Violation
-from tilewright_analysis.async_.state import INF, Access, Instance, Phase, Process, State
-from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
-
-Iteration = tuple[tuple[str, int], ...]
+from tilewright_analysis.async_.reporter import Reporter
+from tilewright_analysis.async_.state import Access, Phase, Process, State
+from tilewright_analysis.async_.words import at, describe, touched, words
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One executed operation of a trace."""
-
-    instr: c.Instr
-    role: str
-    iteration: Iteration
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An issue with the trip counts decided so far and the way to it."""
-
-    issue: Issue
-    oracles: dict[Instance, tuple[float, float]]
-    events: tuple[object, ...]
-
-
-def sid(o: c.Instr) -> str:
-    """The name of a statement among the obligations of its kernel object."""
-    return f"statement {id(o.stmt)}"
-
-
-def at(p: Process) -> Iteration:
-    """Loop variables around the current place by name; that of a persistent grid counts the program's own tiles."""
-    return tuple(
-        (loop.var, p.env[loop.slot] if loop.first is None else loop.first + loop.step * p.env[loop.slot])
-        for loop in p.role.loops
-        if loop.start < p.pc < loop.end
-    )
-
-
-def words(iteration: Iteration) -> str:
-    """An iteration in words, with a leading space; empty outside of loops."""
-    return f" at {', '.join(f'{n} = {v}' for n, v in iteration)}" if iteration else ""
-
-
-def describe(o: c.Instr) -> str:
-    """An operation in a few words."""
-    match o:
-        case c.TmaLoad(box=box, dst=dst):
-            return f"the load of {box.tensor} into {dst.text}"
-        case c.CpAsync(box=box, dst=dst):
-            return f"the copy of {box.tensor} into {dst.text}"
-        case c.TmaStore(box=box, src=src):
-            return f"the store of {src.text} to {box.tensor}"
-        case c.Store(box=box):
-            return f"the store to {box.tensor}"
-        case c.Wgmma(a=a, b=b):
-            return f"the wgmma of {a.text} and {b.text}"
-        case c.SharedLoad(src=src):
-            return f"the read of {src.text}"
-        case c.SharedStore(dst=dst):
-            return f"the write of {dst.text}"
-        case c.Wait(bar=bar):
-            return f"the wait on {bar.text}"
-        case c.Arrive(bar=bar):
-            return f"the arrival on {bar.text}"
-        case c.Expect(bar=bar):
-            return f"the announcement on {bar.text}"
-        case c.WgmmaWait(pending=n):
-            return f"wgmma_wait({n})"
-        case c.CpWait(pending=n):
-            return f"cp_wait({n})"
-        case c.StoreWait(pending=n):
-            return f"tma_store_wait({n})"
-        case c.Mma():
-            return "the mma"
-        case c.Fence():
-            return "the proxy fence"
-        case _:
-            return type(o.stmt).__name__.lower()
-
-
-def touched(o: c.Instr) -> frozenset[str]:
-    """Buffers and barriers of an operation; the sentinel `*` marks waits and fences that concern all."""
-    match o:
-        case c.TmaLoad(dst=dst, bar=bar):
-            return frozenset({dst.buffer.name, bar.barrier.name})
-        case c.CpAsync(dst=place) | c.TmaStore(src=place) | c.SharedLoad(src=place) | c.SharedStore(dst=place):
-            return frozenset({place.buffer.name})
-        case c.Wgmma(a=a, b=b):
-            return frozenset({a.buffer.name, b.buffer.name, o.dst})
-        case c.Wait(bar=bar) | c.Arrive(bar=bar) | c.Expect(bar=bar):
-            return frozenset({bar.barrier.name})
-        case c.WgmmaWait() | c.CpWait() | c.StoreWait() | c.Fence():
-            return frozenset({"*"})
-        case _:
-            return frozenset()
-
-
-@dataclass(slots=True)
-class Reporter:
-    """Collects issues. `tracing` keeps the way to each; `wanted` limits collection to some obligations."""
-
-    program: c.Program
-    tracing: bool = False
-    found: dict[tuple[str, str], Found] = field(default_factory=dict[tuple[str, str], Found])
-
-    def before(self, s: State, p: Process, o: c.Instr) -> None:
-        """Note an operation for the trace."""
-        if touched(o) and not (isinstance(o, c.Wait) and self._blocked(s, p, o)):
-            s.events = (s.events, Event(o, self.role(p), at(p)))
-
-    def _blocked(self, s: State, p: Process, o: c.Wait) -> bool:
-        i = o.bar.barrier.first + int(o.bar.index(p.env))
-        return i < len(s.phases) and s.phases[i].completed % 2 == (int(o.parity(p.env)) & 1)
-
-    def role(self, p: Process) -> str:
-        """The process in words."""
-        name = p.role.name or "program"
-        return f"{name}, warpgroup {p.groups}" if p.role.groups > 1 else name
-
-    def note(
-        self, s: State, p: Process | None, o: c.Instr, code: str, subject: str, message: str, *, fatal: bool = False,
-        related: Iterable[Related] = (), fixes: Iterable[Fix] = (), values: dict[str, str] | None = None,
-        touches: frozenset[str] = frozenset(), unknown: str = "", element: tuple[int, ...] = (),
-        differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None, short: tuple[int, int] | None = None,
-    ) -> None:  # fmt: skip
-        """Record an issue; raise it if it is fatal."""
-        issue = Issue(
-            code, subject, message, o.stmt.span, self.role(p) if p else "", dict(at(p)) if p else {}, tuple(related),
-            tuple(fixes), values or {}, element, touches or touched(o), fatal, unknown, differs, short,
-        )  # fmt: skip
-        if (code, subject) not in self.found:
-            self.found[code, subject] = Found(issue, dict(s.oracles), s.events)
-        if fatal:
-            raise Violation(issue)
+class Findings(Reporter):
+    """A reporter that knows the rules of memory and barriers."""
 
     # ------------------------------------------------------------------------------------------- memory
 
@@ -332,14 +200,13 @@ class Reporter:
             expect: c.Expect | None = None
             total = 0
             for o in (*role.code, None):
-                new = isinstance(o, c.Expect) and o.bar.barrier.name == barrier
-                if (new or o is None) and expect is not None:
-                    stmt = expect.stmt
-                    if isinstance(stmt, ir.BarrierExpect) and isinstance(stmt.bytes, ex.Int):
-                        if total != stmt.bytes.value or best[0] is None:
-                            best = (expect, total, stmt.bytes.value)
-                if new:
-                    expect, total = o, 0
+                new = o if isinstance(o, c.Expect) and o.bar.barrier.name == barrier else None
+                if expect is not None and (new is not None or o is None):
+                    size = expect.stmt.bytes if isinstance(expect.stmt, ir.BarrierExpect) else None
+                    if isinstance(size, ex.Int) and (total != size.value or best[0] is None):
+                        best = (expect, total, size.value)
+                if new is not None:
+                    expect, total = new, 0
                 if isinstance(o, c.TmaLoad) and o.bar.barrier.name == barrier:
                     total += o.dst.buffer.bytes
         return best
@@ -376,108 +243,6 @@ class Reporter:
         self.note(
             s, p, o, "TW403", "kernel", f"deadlock: {where}{reason}", fatal=True, related=related, touches=touches
         )
-
-    # ------------------------------------------------------------------------------------------- tags
-
-    def dim(self, number: int) -> str:
-        """A dimension by its extent."""
-        return ex.show(forms.to_expr(self.program.dims[number]))
-
-    def coordinate(self, tag: Tag) -> str:
-        """A coordinate in words: as written, and its number where it has one."""
-        if tag.symbol == 0:
-            return str(tag.const)
-        return tag.text
-
-    def _differs(self, a: Tag, b: Tag) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
-        if (a.symbol, a.outer) == (b.symbol, b.outer):
-            return None
-        return (a.symbol, a.outer, a.const), (b.symbol, b.outer, b.const)
-
-    def lost(self, code: str, subject: str, p: Process, o: c.Instr, lost: Lost, what: str) -> None:
-        """A tag is needed that was dropped before."""
-        missing = f"{what} combines elements of different coordinates, so it has no coordinate tag"
-        issue = Issue(
-            code, subject, missing, o.stmt.span, self.role(p), dict(at(p)),
-            (Related(lost.stmt.span, "the coordinate tag was lost here"),), unknown=missing,
-        )  # fmt: skip
-        self.found.setdefault((code, subject), Found(issue, {}, ()))
-
-    def misaligned(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
-        """Multiplied elements come from different coordinates."""
-        d = self.dim(left.dim)
-        x, y = self.coordinate(left), self.coordinate(right)
-        text = (
-            f"{describe(o)}{words(at(p))} multiplies elements of {a.source or 'the left operand'} with {d} = {x} by elements "
-            f"of {b.source or 'the right operand'} with {d} = {y}"
-        )
-        values = {f"{d} of {a.source or 'left'}": x, f"{d} of {b.source or 'right'}": y}
-        self.note(s, p, o, "TW101", sid(o), text, values=values, differs=self._differs(left, right))
-
-    def other_dimension(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
-        """Multiplied elements come from different dimensions."""
-        x, y = self.dim(left.dim), self.dim(right.dim)
-        text = f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of {b.source or 'the right operand'}"
-        self.note(
-            s, p, o, "TW101", sid(o), text, values={"left": x, "right": y}, unknown=f"whether {x} and {y} are the same dimension"
-        )  # fmt: skip
-
-    def other_tile(self, s: State, p: Process, o: c.Instr, held: Tag, mine: Tag) -> None:
-        """The accumulator belongs to another tile."""
-        x, y = f"{self.dim(held.dim)} = {self.coordinate(held)}", f"{self.dim(mine.dim)} = {self.coordinate(mine)}"
-        text = f"the accumulator of {describe(o)}{words(at(p))} holds the tile at {x}, the product is the tile at {y}"
-        self.note(
-            s, p, o, "TW101", sid(o), text, values={"accumulator": x, "product": y}, differs=self._differs(held, mine)
-        )  # fmt: skip
-
-    def negative(self, p: Process, o: c.Instr, along: Tag) -> None:
-        """A contraction that starts below zero, or goes back behind its start, is not decided."""
-        d = self.dim(along.dim)
-        missing = f"{describe(o)}{words(at(p))} contracts from {d} = {along.const}, below 0 or below where it began"
-        issue = Issue("TW102", "*", missing, o.stmt.span, self.role(p), dict(at(p)), unknown=missing)
-        self.found.setdefault(("TW102", "*"), Found(issue, {}, ()))
-
-    def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
-        """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
-        d = self.dim(along.dim)
-        text = f"{describe(o)}{words(at(p))} accumulates {d} = {part[0]}..{part[1] - 1} a second time"
-        self.note(
-            s, p, o, "TW102", "*", text, values={"twice": f"{d} = {part[0]}..{part[1] - 1}"}, short=(along.dim, part[0])
-        )  # fmt: skip
-
-    def incomplete(self, s: State, p: Process, o: c.Instr, cover: Cover, bounds: tuple[float, float]) -> None:
-        """A value is stored before all of a dimension has been contracted."""
-        d = self.dim(cover.dim)
-        if cover.symbol:
-            missing = f"the contraction over {d} starts at {cover.text}, which is not known to be 0"
-            self.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
-            return
-        held = " and ".join(f"{i.low}..{i.high - 1}" for i in cover.intervals)
-        reached = cover.intervals[0].high if cover.intervals and cover.intervals[0].low <= 0 else 0
-        text = f"{describe(o)}{words(at(p))} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
-        unknown = "" if bounds[1] < INF or reached < INF else f"an upper bound of {d}"
-        self.note(
-            s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached), unknown=unknown
-        )  # fmt: skip
-
-    def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, want: Tag) -> None:
-        """A value goes to coordinates it does not carry."""
-        d = self.dim(held.dim)
-        x, y = self.coordinate(held), self.coordinate(want)
-        text = f"{describe(o)}{words(at(p))} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
-        self.note(
-            s, p, o, "TW103", sid(o), text, values={f"{d} of the value": x, f"{d} of {box.tensor}": y},
-            differs=self._differs(held, want),
-        )  # fmt: skip
-
-    def misplaced_dimension(
-        self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, swapped: bool
-    ) -> None:
-        """A value goes to another dimension than the one it carries."""
-        x, y = self.dim(held.dim), self.dim(box.dims[axis])
-        text = f"{describe(o)}{words(at(p))} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
-        unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
-        self.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
 
 
 def _same_loop(p: Process, a: c.Instr, b: c.Instr) -> bool:

@@ -12,9 +12,10 @@ from typing import Literal
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import contract
-from tilewright_analysis.async_.findings import Reporter, at
+from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.state import Access, Phase, Process, State
 from tilewright_analysis.async_.tags import OLD, Value, compute
+from tilewright_analysis.async_.words import at
 
 Moved = Literal["moved", "blocked", "stuck"]
 
@@ -22,19 +23,19 @@ Moved = Literal["moved", "blocked", "stuck"]
 class Machine:
     """Runs states of one program. `reporter` receives what goes wrong; it raises for what ends a path."""
 
-    def __init__(self, program: c.Program, reporter: Reporter) -> None:
+    def __init__(self, program: c.Program, reporter: Findings) -> None:
         self.program = program
         self.report = reporter
         self.steps = 0
         self.tags = contract.Tags(program, reporter)
-        self._rules: dict[type[c.Instr], Callable[[State, Process, c.Instr], bool]] = {
+        self._rules: dict[type[c.Instr], Callable[..., bool]] = {
             c.SetScalar: self._set, c.Wait: self._wait, c.Arrive: self._arrive, c.Expect: self._expect,
             c.TmaLoad: self._tma_load, c.TmaStore: self._tma_store, c.StoreWait: self._store_wait,
             c.CpAsync: self._cp_async, c.CpCommit: self._cp_commit, c.CpWait: self._cp_wait,
             c.SharedLoad: self._shared_load, c.SharedStore: self._shared_store, c.Wgmma: self._wgmma,
             c.WgmmaWait: self._wgmma_wait, c.Mma: self._mma, c.Fence: self._fence, c.RoleSync: self._sync,
             c.Compute: self._compute, c.Load: self._load, c.Store: self._store,
-        }  # type: ignore[dict-item]  # fmt: skip
+        }  # fmt: skip
 
     def run(self, s: State) -> tuple[int, int, int] | None:
         """Run every process until it blocks; the undecided comparison `v < N` as (oracle, outer, v), or None at the end."""

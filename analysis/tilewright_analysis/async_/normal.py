@@ -20,20 +20,19 @@ Key = tuple[Hashable, ...]
 
 
 class Normalizer:
-    """Normal forms of the states of one program."""
+    """Normal forms of the states of one program. `remember`: keep forgotten trip counts for counterexamples."""
 
-    def __init__(self, program: c.Program) -> None:
+    def __init__(self, program: c.Program, *, remember: bool = False) -> None:
         self.program = program
+        self.remember = remember
         self._tied: dict[tuple[int, int], list[c.Loop]] = {}  # (oracle, role) -> loops whose position meets it
         self._outer: dict[tuple[int, int], c.Loop] = {}  # (oracle, role) -> the loop around
-        for r, role in enumerate(program.roles):
+        for role in program.roles:
             for i, oracle in enumerate(program.oracles):
                 self._tied[i, id(role)] = [lp for lp in role.loops if lp.oracle in program.ties[i]]
                 for lp in role.loops:
                     if oracle.outer is not None and lp.oracle == oracle.outer:
                         self._outer[i, id(role)] = lp
-            del r
-        self._limit = [max(program.small[j] for j in same) for same in program.siblings]
         self._pending = {id(r): _most_pending(r) for r in program.roles}
         self._grid = {i for i, o in enumerate(program.oracles) if o.is_programs}
 
@@ -64,6 +63,15 @@ class Normalizer:
             waits = tuple((process, token(t)) for process, t in sorted(b.waits))
             out.append((b.completed % 2, b.pending, b.tx, token(b.end), token(b.end_before), waits))
 
+        mixed = self.program.mixed
+        ways: dict[int, set[Slopes]] = {}  # how the live coordinates of each mixed dimension move
+
+        def meet(dim: int, slopes: Slopes) -> Hashable:
+            if dim not in mixed:
+                return ()
+            ways.setdefault(dim, set()).add(slopes)
+            return tuple((oracle, factor) for oracle, _, factor in slopes)
+
         def moved(const: int, slopes: Slopes) -> int:
             for oracle, outer, factor in slopes:
                 const -= factor * base.get((oracle, outer), 0)
@@ -71,16 +79,23 @@ class Normalizer:
 
         def axis(a: Axis) -> Hashable:
             if isinstance(a, Tag):
-                return (a.dim, a.symbol, a.outer - grid if a.outer >= 0 else None, moved(a.const, a.slopes))
+                return (
+                    a.dim,
+                    meet(a.dim, a.slopes),
+                    a.symbol,
+                    a.outer - grid if a.outer >= 0 else None,
+                    moved(a.const, a.slopes),
+                )
             return None if a is None else id(a.stmt)
 
         def cover(v: Cover) -> Hashable:
+            way = meet(v.dim, v.intervals[-1].high_slopes) if v.intervals else ()
             # The start is a constant of the kernel (contraction never goes back behind it); all else moves along.
             parts = tuple(
                 (moved(i.low, i.low_slopes) if n else i.low, moved(i.high, i.high_slopes))
                 for n, i in enumerate(v.intervals)
             )
-            return (v.dim, v.symbol, v.outer - grid if v.outer >= 0 else None, v.inner - grid, v.complete, parts)
+            return (v.dim, way, v.symbol, v.outer - grid if v.outer >= 0 else None, v.inner - grid, v.complete, parts)
 
         def value(v: Value) -> Hashable:
             if v is OLD:
@@ -102,6 +117,11 @@ class Normalizer:
         for instance, (low, high) in sorted(s.oracles.items()):
             out.append(self._oracle(s, instance, low, high, base, grid))
 
+        s.exact = any(() in different or len(different) > 1 for different in ways.values())
+        if s.exact:
+            # Coordinates that move differently are compared: their distance depends on the positions themselves.
+            movers = self.program.movers
+            out.append(tuple(sorted((o, outer - grid, at) for (o, outer), at in base.items() if o in movers)))
         tokens = list(ids)
         return tuple(out), self._knowledge(s, ids), tokens
 
@@ -194,7 +214,7 @@ class Normalizer:
         around = 0
         if oracle.outer is not None:
             around = outer - (grid if oracle.outer in self._grid else base.get((oracle.outer, 0), 0))
-        limit = self._limit[number]
+        limit = self.program.limits[number]
         relative = tuple(
             (k, low - base[k, outer], high - base[k, outer] if high < INF else INF)
             for k in sorted(self.program.ties[number])
@@ -233,7 +253,9 @@ class Normalizer:
             if all(self._left(p, number, outer) for p in s.processes):
                 gone.add(instance)
         for instance in gone:
-            del s.oracles[instance]
+            interval = s.oracles.pop(instance)
+            if self.remember:
+                s.past[instance] = interval
         grids = [
             self._program_position(p)
             for p in s.processes

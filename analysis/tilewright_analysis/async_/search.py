@@ -6,13 +6,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
 
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_.findings import Found, Reporter
+from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.machine import Machine
 from tilewright_analysis.async_.model import Budget, Violation
 from tilewright_analysis.async_.normal import Key, Normalizer
-from tilewright_analysis.async_.state import State
+from tilewright_analysis.async_.reporter import Found
+from tilewright_analysis.async_.state import INF, State
 
 # After a violation a kernel often has no period (queues that nobody empties grow), so exploration is cut short then.
 STATES_AFTER_VIOLATION = 400
@@ -47,8 +50,8 @@ def search(
     when nothing is found, but an issue may then be spurious. `fixed` sets trip counts of oracles to one number in all
     iterations.
     """
-    reporter = Reporter(program, tracing)
-    machine, normal = Machine(program, reporter), Normalizer(program)
+    reporter = Findings(program, tracing)
+    machine, normal = Machine(program, reporter), Normalizer(program, remember=tracing)
     deadline = time.perf_counter() + budget.seconds
     work: deque[State] = deque([State(program)])
     seen: dict[Key, list[int]] = {}
@@ -84,7 +87,7 @@ def search(
         if fork is None:
             continue
         if fixed is not None and fork[0] in fixed:
-            s.oracles[fork[0], fork[1]] = (float(fixed[fork[0]]),) * 2
+            s.oracles[fork[0], fork[1]] = (float(fixed[fork[0]]), float(fixed[fork[0]]))
             work.append(s)
             continue
         key, knowledge, tokens = normal.key(s)
@@ -113,15 +116,36 @@ def search(
 def _fork(program: c.Program, s: State, oracle: int, outer: int, v: int) -> tuple[State | None, State | None]:
     """The states in which the trip count is more than `v`, and at most `v`."""
     other = s.clone()
-    small = max(program.small[j] for j in program.siblings[oracle])
-    # Loops over one count that follow each other share what small constants decide; more would keep them apart forever.
-    same = program.siblings[oracle] if v < small else (oracle,)
+    o = program.oracles[oracle]
     feasible = [True, True]
     for which, state in enumerate((s, other)):
-        for j in same:
-            o = program.oracles[j]
-            low, high = state.oracles.get((j, outer), (o.minimum, o.maximum))
-            low, high = (max(low, v + 1), high) if which == 0 else (low, min(high, v))
-            feasible[which] &= low <= high
-            state.oracles[j, outer] = (low, high)
+        low, high = state.oracles.get((oracle, outer), (o.minimum, o.maximum))
+        low, high = (max(low, v + 1), high) if which == 0 else (low, min(high, v))
+        feasible[which] = low <= high
+        state.oracles[oracle, outer] = (low, high)
+        # What constants decide holds for all counts of one quantity; larger numbers would keep them apart forever.
+        if v < program.limits[oracle]:
+            feasible[which] &= _carry_over(program, state, oracle, outer)
     return (s if feasible[0] else None), (other if feasible[1] else None)
+
+
+def _carry_over(program: c.Program, s: State, oracle: int, outer: int) -> bool:
+    """Narrow the other counts of the family by what the count says of their common quantity; False if none is left."""
+    trip = program.oracles[oracle].trip
+    low, high = s.oracles[oracle, outer]
+    for j in program.families[oracle]:
+        o = program.oracles[j]
+        if j == oracle or not trip.form.terms:
+            continue
+        factor = o.trip.form.terms[0][1] / trip.form.terms[0][1]
+        least, most = s.oracles.get((j, outer), (o.minimum, o.maximum))
+        if low > -INF:  # form > (low - 1) * step, so the other count is above bound / step
+            bound = (Fraction(int(low) - 1) * trip.step - trip.form.const) * factor + o.trip.form.const
+            least = max(least, float(floor(bound / o.trip.step) + 1))
+        if high < INF:
+            bound = (Fraction(int(high)) * trip.step - trip.form.const) * factor + o.trip.form.const
+            most = min(most, float(ceil(bound / o.trip.step)))
+        if least > most:
+            return False
+        s.oracles[j, outer] = (least, most)
+    return True

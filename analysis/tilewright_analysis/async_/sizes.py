@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
+from math import inf, prod
 
 from tilewright.ir import expr as ex
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
-from tilewright_analysis.async_.findings import Found
+from tilewright_analysis.async_.reporter import Found
 
-LIMIT = 20_000  # combinations of sizes that are tried
+LIMIT = 4000  # combinations of sizes that are tried for each grid
+# Persistent grids are tried with these (programs, program): the more, the later tiles a program meets at once.
+GRIDS = ((1, 0), (2, 1), (3, 1), (3, 2), (4, 3))
+PROGRAM = "%1"  # the program variable in canonical forms
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes, the tiles that the program takes (None: not persistent), its number, the number of programs, and the numbers
-    that differ.
+    """Sizes, the tiles that the program takes (None: not persistent), its number, and the number of programs.
+
+    `numbers` are the two values whose difference is the violation, where it is one of numbers.
     """
 
     sizes: Mapping[str, int]
@@ -27,133 +32,133 @@ class Sizes:
     numbers: tuple[int, int] | None
 
 
-# Persistent grids are tried with these (programs, program): the more, the later tiles a program meets at once.
-GRIDS = ((1, 0), (2, 1), (3, 1), (3, 2), (4, 3))
-
-
 def solve(program: c.Program, found: Found, *, differing: bool = True) -> Sizes | None:
     """The smallest sizes, in the order tried, that give the decided trip counts and show the difference; None if none do.
 
     With `differing` false, sizes that only give the trip counts.
     """
-    kernel = program.kernel
-    tiles = _tiles(program, found)
-    for programs, number in GRIDS:
-        for sizes in islice(_candidates(program, found, (tiles or 1) * programs), LIMIT):
-            if not all(_value(a.expr, sizes) for a in kernel.assumptions):
-                continue
-            env = {**sizes, "%1": number}
-            if _fits(program, found, env, tiles, programs, number):
-                shown = _shown(program, found, env, tiles, programs) if differing else (None,)
+    return _Solver(program, found, differing).solve()
+
+
+class _Solver:
+    def __init__(self, program: c.Program, found: Found, differing: bool) -> None:
+        self.program, self.found, self.differing = program, found, differing
+        self.names = program.kernel.sizes
+        self.slots = {n: i for i, n in enumerate((*self.names, PROGRAM))}
+        self.tiles = next(
+            (
+                max(1, int(found.oracles.get((i, 0), (1.0, 1.0))[0]))
+                for i, o in enumerate(program.oracles)
+                if o.is_programs
+            ),
+            None,
+        )
+        self.counts = [(self.scalar(o.trip.expr), o) for o in program.oracles]
+
+    def scalar(self, expr: ex.Expr) -> c.Scalar:
+        return c.compile_scalar(expr, self.slots)
+
+    def solve(self) -> Sizes | None:
+        assumptions = [self.scalar(a.expr) for a in self.program.kernel.assumptions]
+        for programs, number in GRIDS:
+            for values in islice(self.candidates((self.tiles or 1) * programs), LIMIT):
+                env = [*values, number]
+                try:
+                    if not all(a(env) for a in assumptions) or not self.fits(env, programs, number):
+                        continue
+                    shown = self.shown(env, programs) if self.differing else (None,)
+                except ZeroDivisionError:
+                    continue
                 if shown is not None:
-                    return Sizes(sizes, tiles, number, programs if tiles is not None else 1, shown[0])
-    return None
-
-
-def _at(env: Mapping[str, int], outer: int, tiles: int | None, programs: int) -> Mapping[str, int]:
-    """The environment in a program's tile number `outer`."""
-    return env if tiles is None or outer < 0 else {**env, "%1": env["%1"] + outer * programs}
-
-
-def _tiles(program: c.Program, found: Found) -> int | None:
-    for i, o in enumerate(program.oracles):
-        if o.is_programs:
-            return max(1, int(found.oracles.get((i, 0), (1.0, 1.0))[0]))
-    return None
-
-
-def _value(expr: ex.Expr, env: Mapping[str, int]) -> int | None:
-    try:
-        return ex.evaluate(expr, env)
-    except ex.EvaluationError:
+                    sizes = dict(zip(self.names, values, strict=True))
+                    used = programs if self.tiles is not None else 1
+                    return Sizes(sizes, self.tiles, number, used, shown[0])
         return None
 
+    def at(self, env: list[int], outer: int, programs: int) -> list[int]:
+        """The environment in the program's tile number `outer`."""
+        return env if self.tiles is None or outer <= 0 else [*env[:-1], env[-1] + outer * programs]
 
-def _fits(
-    program: c.Program, found: Found, env: Mapping[str, int], tiles: int | None, programs: int, number: int
-) -> bool:
-    for (i, outer), (low, high) in found.oracles.items():
-        oracle = program.oracles[i]
-        n = _value(oracle.trip.expr, _at(env, outer, tiles, programs))
-        if n is None:
-            return False
-        if oracle.is_programs:
-            if -(-(n - number) // programs) != tiles:
+    def fits(self, env: list[int], programs: int, number: int) -> bool:
+        for (i, outer), (low, high) in self.found.oracles.items():
+            count, oracle = self.counts[i]
+            n = count(self.at(env, outer, programs))
+            if oracle.is_programs:
+                if -(-(n - number) // programs) != self.tiles:
+                    return False
+            elif not low <= n <= high:
                 return False
-        elif not low <= n <= high:
-            return False
-    return True
+        return True
 
+    def shown(self, env: list[int], programs: int) -> tuple[tuple[int, int] | None] | None:
+        """A one-tuple with the two numbers that differ (None: no numbers are needed), or None when nothing differs."""
+        issue = self.found.issue
+        if issue.short is not None:
+            dim, reached = issue.short
+            extent = self.scalar(forms.to_expr(self.program.dims[dim]))(env)
+            return (None,) if extent > reached else None
+        if issue.differs is None:
+            return (None,)
+        a, b = (
+            self.scalar(forms.to_expr(self.program.symbols[symbol]))(self.at(env, outer, programs)) + const
+            for symbol, outer, const in issue.differs
+        )
+        return ((a, b),) if a != b else None
 
-def _shown(
-    program: c.Program, found: Found, env: Mapping[str, int], tiles: int | None, programs: int
-) -> tuple[tuple[int, int] | None] | None:
-    """A one-tuple with the two numbers that differ (None: no numbers are needed), or None when nothing differs."""
-    issue = found.issue
-    if issue.short is not None:
-        dim, reached = issue.short
-        extent = _value(forms.to_expr(program.dims[dim]), env)
-        return (None,) if extent is not None and extent > reached else None
-    if issue.differs is None:
-        return (None,)
-    numbers: list[int] = []
-    for symbol, outer, const in issue.differs:
-        value = _value(forms.to_expr(program.symbols[symbol]), _at(env, outer, tiles, programs))
-        if value is None:
-            return None
-        numbers.append(value + const)
-    return ((numbers[0], numbers[1]),) if numbers[0] != numbers[1] else None
+    def candidates(self, tiles: int) -> Iterator[tuple[int, ...]]:
+        """Combinations of sizes, simple ones first: multiples of the tiles, then zero, then just past or before them."""
+        steps = self.steps()
+        most = dict.fromkeys(self.names, tiles)
+        for (i, _), (low, _) in self.found.oracles.items():
+            for n in self.program.oracles[i].trip.form.names() & most.keys():
+                if not self.program.oracles[i].is_programs and low < inf:
+                    most[n] = max(most[n], int(low), 1)
+        multiple = forms.Facts.of(self.program.kernel.assumptions).multiple
+        lists: list[list[int]] = []
+        for n in self.names:
+            unit = multiple.get(n, 1)
+            mine = sorted(steps[n], reverse=True) or [1]
+            values = [step * k for step in mine for k in range(1, most[n] + 2)] + [0]
+            for step in mine:
+                for k in range(most[n] + 2):
+                    values += [step * k + unit, step * k - unit, step * k + 1]
+            kept = [v for v in dict.fromkeys(values) if v >= 0 and v % unit == 0]
+            lists.append([v for v in kept if self.allowed(n, v)])
+        everything = product(*lists)
+        if prod(map(len, lists)) > 20 * LIMIT:
+            yield from everything
+            return
+        ranks = [{v: i for i, v in enumerate(values)} for values in lists]
 
+        def effort(combination: tuple[int, ...]) -> int:
+            return sum(rank[v] for rank, v in zip(ranks, combination, strict=True))
 
-def _candidates(program: c.Program, found: Found, tiles: int) -> Iterator[dict[str, int]]:
-    names = program.kernel.sizes
-    steps: dict[str, set[int]] = {n: set() for n in names}
+        yield from sorted(everything, key=effort)
 
-    def read(e: ex.Expr) -> None:
-        for part in ex.walk(e):
-            match part:
-                case ex.Bin("cdiv" | "//" | "%", inner, ex.Int(d)) if d > 0:
-                    for n in ex.names(inner) & steps.keys():
-                        steps[n].add(d)
-                case _:
-                    pass
+    def allowed(self, name: str, value: int) -> bool:
+        """False when a trip count of this size alone rules the value out."""
+        env = [value] * len(self.slots)
+        for (i, _), (low, high) in self.found.oracles.items():
+            count, oracle = self.counts[i]
+            if (
+                not oracle.is_programs
+                and oracle.trip.form.names() == frozenset((name,))
+                and not low <= count(env) <= high
+            ):
+                return False
+        return True
 
-    most: dict[str, int] = dict.fromkeys(names, tiles)
-    for i, oracle in enumerate(program.oracles):
-        read(oracle.trip.expr)
-        for n in oracle.trip.form.names() & steps.keys():
-            steps[n].add(oracle.trip.step)
-            bounds = [low for (j, _), (low, _) in found.oracles.items() if i == j and not oracle.is_programs]
-            most[n] = max(most[n], *(int(b) for b in bounds if b < float("inf")), 1)
-    for symbol in program.symbols:
-        read(forms.to_expr(symbol))
-    multiple = forms.Facts.of(program.kernel.assumptions).multiple
-    lists: list[list[int]] = []
-    for n in names:
-        unit = multiple.get(n, 1)
-        values: list[int] = []
-        for step in sorted(steps[n], reverse=True) or [1]:
-            values += [step * k for k in range(1, most[n] + 2)]
-        values += [0]
-        for step in sorted(steps[n], reverse=True) or [1]:
-            for k in range(0, most[n] + 2):
-                values += [step * k + unit, step * k - unit, step * k + 1]
-        lists.append([v for v in dict.fromkeys(values) if v >= 0 and v % unit == 0])
-    for combination in sorted(product(*lists), key=_effort(lists)) if _count(lists) <= LIMIT else product(*lists):
-        yield dict(zip(names, combination, strict=True))
-
-
-def _count(lists: list[list[int]]) -> int:
-    total = 1
-    for values in lists:
-        total *= len(values)
-    return total
-
-
-def _effort(lists: list[list[int]]):
-    ranks = [{v: i for i, v in enumerate(values)} for values in lists]
-
-    def effort(combination: tuple[int, ...]) -> int:
-        return sum(rank[v] for rank, v in zip(ranks, combination, strict=True))
-
-    return effort
+    def steps(self) -> dict[str, set[int]]:
+        """The numbers by which each size is divided anywhere."""
+        steps: dict[str, set[int]] = {n: set() for n in self.names}
+        exprs = [o.trip.expr for o in self.program.oracles]
+        exprs += [forms.to_expr(s) for s in self.program.symbols]
+        for e in exprs:
+            for part in ex.walk(e):
+                match part:
+                    case ex.Bin("cdiv" | "//" | "%", inner, ex.Int(d)) if d > 0:
+                        for n in ex.names(inner) & steps.keys():
+                            steps[n].add(d)
+                    case _:
+                        pass
+        return steps

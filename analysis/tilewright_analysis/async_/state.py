@@ -12,6 +12,20 @@ Instance = tuple[int, int]
 """An oracle and the outer iteration that it belongs to (0 without an outer loop)."""
 
 
+Iteration = tuple[tuple[str, int], ...]
+"""Loop variables and their values, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One executed operation of a trace, linked to the one before."""
+
+    previous: Event | None
+    instr: c.Instr
+    role: str
+    iteration: Iteration
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """One access to a range of rows of a stage that later accesses may have to be ordered after.
@@ -30,7 +44,7 @@ class Access:
     queue: str
     turn: int
     instr: c.Instr
-    iteration: tuple[tuple[str, int], ...]
+    iteration: Iteration
 
 
 class Process:
@@ -62,6 +76,7 @@ class Process:
         self.turn = 0
 
     def clone(self) -> Process:
+        """A copy that shares nothing mutable."""
         p = Process.__new__(Process)
         p.index, p.role, p.code, p.groups, p.pc = self.index, self.role, self.code, self.groups, self.pc
         p.env = self.env[:]
@@ -101,6 +116,7 @@ class Phase:
         self.waits: tuple[tuple[int, int], ...] = ()  # (process, token) of waits on the last completed phase
 
     def clone(self) -> Phase:
+        """A copy that shares nothing mutable."""
         b = Phase.__new__(Phase)
         b.barrier, b.arrivals, b.completed, b.pending, b.tx = (
             self.barrier, self.arrivals, self.completed, self.pending, self.tx,
@@ -113,7 +129,7 @@ class Phase:
 class State:
     """A state of the whole kernel."""
 
-    __slots__ = ("accesses", "content", "events", "oracles", "phases", "processes", "tokens")
+    __slots__ = ("accesses", "content", "events", "exact", "oracles", "past", "phases", "processes", "tokens")
 
     def __init__(self, program: c.Program) -> None:
         self.processes: list[Process] = []
@@ -124,16 +140,23 @@ class State:
         self.accesses: dict[str, list[Access]] = {name: [] for name in program.buffers}
         self.content: dict[tuple[str, int], Value] = {}
         self.oracles: dict[Instance, tuple[float, float]] = {}
+        # Trip counts of iterations that are over: no process can meet them, but a counterexample must still give them.
+        self.past: dict[Instance, tuple[float, float]] = {}
         self.tokens = 0
-        self.events: tuple[object, ...] = ()  # linked list (previous, event), kept when a trace is wanted
+        # The last normal form held the positions themselves, so that everything since is determined by it.
+        self.exact = False
+        self.events: Event | None = None  # the last one; kept when a trace is wanted
 
     def clone(self) -> State:
+        """A copy that shares nothing mutable."""
         s = State.__new__(State)
         s.processes = [p.clone() for p in self.processes]
         s.phases = [b.clone() for b in self.phases]
         s.accesses = {name: rows[:] for name, rows in self.accesses.items()}
         s.content = dict(self.content)
         s.oracles = dict(self.oracles)
+        s.past = dict(self.past)
         s.tokens = self.tokens
         s.events = self.events
+        s.exact = self.exact
         return s

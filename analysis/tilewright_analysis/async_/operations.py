@@ -1,0 +1,98 @@
+"""Instructions of single statements."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.model import Unsupported
+from tilewright_analysis.async_.scalars import Scalars
+
+
+def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
+    """The instruction of a statement in a role of `groups` warpgroups. Raises Unsupported."""
+    used: set[int] = set()
+
+    def scalar(expr: ex.Expr, what: str) -> c.Scalar:
+        value, more = scalars.scalar(expr, stmt.span, what)
+        used.update(more)
+        return value
+
+    def box(view: ir.View) -> c.Box:
+        origin: list[c.Coordinate] = []
+        for e in view.origin:
+            coordinate, more = scalars.coordinate(e, stmt.span)
+            used.update(more)
+            origin.append(coordinate)
+        extents = scalars.t.kernel.param(view.tensor).type.shape
+        dims = tuple(scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents)
+        return c.Box(view.tensor, dims, tuple(origin), view.shape)
+
+    def place(ref: ir.BufRef) -> c.Place:
+        buffer = scalars.t.buffers[ref.buffer]
+        text = ref.buffer if buffer.stages == 1 else f"{ref.buffer}[{ex.show(ref.stage)}]"
+        return c.Place(buffer, scalar(ref.stage, "stage"), text)
+
+    def slot(ref: ir.BarRef) -> c.Slot:
+        barrier = scalars.t.barriers[ref.barrier]
+        text = ref.barrier if barrier.slots == 1 else f"{ref.barrier}[{ex.show(ref.slot)}]"
+        return c.Slot(barrier, scalar(ref.slot, "slot"), text)
+
+    def shape(name: str) -> tuple[int, ...]:
+        kind = scalars.t.kernel.types[name]
+        return kind.shape if isinstance(kind, TileType) else ()
+
+    match stmt:
+        case ir.BarrierWait():
+            instr: c.Instr = c.Wait(slot(stmt.bar), scalar(stmt.parity, "parity"), stmt=stmt)
+        case ir.BarrierArrive():
+            instr = c.Arrive(slot(stmt.bar), stmt=stmt, elect=True)
+        case ir.BarrierExpect():
+            instr = c.Expect(slot(stmt.bar), scalar(stmt.bytes, "byte count"), stmt=stmt, elect=True)
+        case ir.TmaLoad():
+            instr = c.TmaLoad(box(stmt.view), place(stmt.dst), slot(stmt.bar), stmt=stmt, elect=True)
+        case ir.TmaStore():
+            instr = c.TmaStore(box(stmt.view), place(stmt.src), stmt=stmt, elect=True)
+        case ir.TmaStoreWait():
+            instr = c.StoreWait(stmt.pending, stmt=stmt, elect=True)
+        case ir.CpAsync():
+            instr = c.CpAsync(box(stmt.view), place(stmt.dst), stmt=stmt)
+        case ir.CpCommit():
+            instr = c.CpCommit(stmt=stmt)
+        case ir.CpWait():
+            instr = c.CpWait(stmt.pending, stmt=stmt)
+        case ir.SharedLoad():
+            instr = c.SharedLoad(stmt.dst, place(stmt.src), stmt=stmt, writes=stmt.dst)
+        case ir.SharedStore():
+            instr = c.SharedStore(place(stmt.dst), stmt.src, stmt=stmt, reads=(stmt.src,))
+        case ir.Wgmma():
+            a, b = place(stmt.a), place(stmt.b)
+            split = groups > 1 and a.buffer.shape[0] % (64 * groups) == 0
+            instr = c.Wgmma(
+                stmt.dst, a, b, stmt.acc, split, stmt=stmt, reads=(stmt.acc,), writes=stmt.dst
+            )  # fmt: skip
+        case ir.WgmmaWait():
+            instr = c.WgmmaWait(stmt.pending, stmt=stmt)
+        case ir.Mma():
+            instr = c.Mma(
+                stmt.dst, stmt.a, stmt.b, stmt.acc, stmt=stmt, reads=(stmt.a, stmt.b, stmt.acc), writes=stmt.dst
+            )  # fmt: skip
+        case ir.FenceAsync():
+            instr = c.Fence(stmt=stmt)
+        case ir.Sync():
+            instr = c.RoleSync(stmt=stmt)
+        case ir.Compute():
+            tiles = tuple(a.name for a in stmt.args if isinstance(a, ir.TileRef))
+            instr = c.Compute(
+                stmt, tuple(shape(n) for n in tiles), shape(stmt.dst), stmt=stmt, reads=tiles, writes=stmt.dst
+            )  # fmt: skip
+        case ir.Load():
+            instr = c.Load(stmt.dst, box(stmt.view), stmt=stmt, writes=stmt.dst)
+        case ir.Store():
+            instr = c.Store(box(stmt.view), stmt.src, stmt=stmt, reads=(stmt.src,))
+        case _:
+            raise Unsupported(f"{type(stmt).__name__} is not modelled by the asynchronous engine", stmt.span)
+    instr.uses = frozenset(used)
+    return instr

@@ -1,0 +1,60 @@
+"""Collects what goes wrong during a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.problem import Fix, Related
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.model import Issue, Violation
+from tilewright_analysis.async_.state import Event, Instance, Process, State
+from tilewright_analysis.async_.words import at, touched
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An issue with the trip counts decided so far and the way to it."""
+
+    issue: Issue
+    oracles: dict[Instance, tuple[float, float]]
+    events: Event | None
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Collects issues, the first of each obligation. `tracing` keeps the way to each."""
+
+    program: c.Program
+    tracing: bool = False
+    found: dict[tuple[str, str], Found] = field(default_factory=dict[tuple[str, str], Found])
+
+    def before(self, s: State, p: Process, o: c.Instr) -> None:
+        """Note an operation for the trace."""
+        if touched(o) and not (isinstance(o, c.Wait) and self._blocked(s, p, o)):
+            s.events = Event(s.events, o, self.role(p), at(p))
+
+    def _blocked(self, s: State, p: Process, o: c.Wait) -> bool:
+        i = o.bar.barrier.first + int(o.bar.index(p.env))
+        return i < len(s.phases) and s.phases[i].completed % 2 == (int(o.parity(p.env)) & 1)
+
+    def role(self, p: Process) -> str:
+        """The process in words."""
+        name = p.role.name or "program"
+        return f"{name}, warpgroup {p.groups}" if p.role.groups > 1 else name
+
+    def note(
+        self, s: State, p: Process | None, o: c.Instr, code: str, subject: str, message: str, *, fatal: bool = False,
+        related: Iterable[Related] = (), fixes: Iterable[Fix] = (), values: dict[str, str] | None = None,
+        touches: frozenset[str] = frozenset(), unknown: str = "", element: tuple[int, ...] = (),
+        differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None, short: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Record an issue; raise it if it is fatal."""
+        issue = Issue(
+            code, subject, message, o.stmt.span, self.role(p) if p else "", dict(at(p)) if p else {}, tuple(related),
+            tuple(fixes), values or {}, element, touches or touched(o), fatal, unknown, differs, short,
+        )  # fmt: skip
+        if (code, subject) not in self.found:
+            self.found[code, subject] = Found(issue, {**s.past, **s.oracles}, s.events)
+        if fatal:
+            raise Violation(issue)

@@ -1,0 +1,89 @@
+"""Scalars of one role: which are numbers in every state, which are opaque, and functions for the former."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as ex
+from tilewright.source import Span
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.forms import Form
+from tilewright_analysis.async_.model import Unsupported
+from tilewright_analysis.async_.shifts import Uses
+from tilewright_analysis.async_.tables import Tables
+
+
+class Scalars:
+    """Scalars at the current place of a role.
+
+    Names in forms: `$x` for a scalar that changes, `#n` for the position in the n-th loop (both are slots with numbers),
+    `%1` for the program variable.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.t = tables
+        self.slots: dict[str, int] = {}
+        self.uses = Uses()
+        self.env: dict[str, Form] = {}
+        self.mutable: set[str] = set()
+        self.loop_of_slot: dict[str, c.Loop] = {}
+        self.in_grid = False  # inside of a persistent program loop
+
+    def slot(self, name: str) -> int:
+        """The number of a slot."""
+        return self.slots.setdefault(name, len(self.slots))
+
+    def form(self, expr: ex.Expr, span: Span) -> Form:
+        """The canonical form of an expression at the current place."""
+        env = self.env
+        for name in ex.names(expr):
+            if name in self.mutable:
+                env.setdefault(name, forms.atom(ex.Var("$" + name)))
+        form = forms.canonical(expr, env, self.t.facts)
+        known = set(self.t.kernel.sizes)
+        for name in form.names():
+            if not name.startswith(("$", "#", "%")) and name not in known:
+                raise Unsupported(f"'{name}' is used where its value is not known to be fixed", span)
+        return form
+
+    def concrete(self, form: Form) -> bool:
+        """True when the form has a number in every state."""
+        return all(n.startswith(("$", "#")) for n in form.names())
+
+    def scalar(self, expr: ex.Expr, span: Span, what: str) -> tuple[c.Scalar, frozenset[int]]:
+        """A scalar that must not depend on sizes, used for its exact value."""
+        form = self.form(expr, span)
+        if not self.concrete(form):
+            raise Unsupported(f"the {what} `{ex.show(expr)}` depends on sizes or the program number", span)
+        value = forms.to_expr(form)
+        self.uses.exact.append(value)
+        return self.compiled(value)
+
+    def compiled(self, value: ex.Expr) -> tuple[c.Scalar, frozenset[int]]:
+        """A concrete expression as a function, and the slots it reads."""
+        used = frozenset(self.slot(n) for n in ex.names(value))
+        return c.compile_scalar(value, self.slots), used
+
+    def coordinate(self, expr: ex.Expr, span: Span) -> tuple[c.Coordinate, frozenset[int]]:
+        """A coordinate of a view: opaque part, number, and how the number moves with loop positions."""
+        form = self.form(expr, span)
+        slopes: list[tuple[int, int]] = []
+        symbolic = forms.ZERO
+        value = forms.constant(form.const)
+        rest = forms.constant(form.const)
+        for key, coefficient in form.terms:
+            term = forms.scale(forms.atom(key), coefficient)
+            if self.concrete(term):
+                value = forms.add(value, term)
+                loop = self.loop_of_slot.get(key.name) if isinstance(key, ex.Var) else None
+                if loop is not None and loop.oracle is not None and coefficient.denominator == 1:
+                    slopes.append((loop.oracle, int(coefficient)))
+                else:
+                    rest = forms.add(rest, term)
+            elif any(n.startswith(("$", "#")) for n in term.names()):
+                raise Unsupported(f"the coordinate `{ex.show(expr)}` is not linear in the loop position", span)
+            else:
+                symbolic = forms.add(symbolic, term)
+        self.uses.exact.append(forms.to_expr(rest))
+        outer = self.in_grid and any(n.startswith("%") for n in symbolic.names())
+        scalar, used = self.compiled(forms.to_expr(value))
+        return c.Coordinate(self.t.symbol(symbolic), outer, scalar, tuple(slopes), ex.show(expr)), used

@@ -1,0 +1,103 @@
+"""What the roles of a kernel share while it is encoded: buffers, barriers, oracles, and numbered forms."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import BarrierType, SharedType
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.forms import Facts, Form
+
+
+def families(tables: Tables) -> tuple[list[tuple[int, ...]], list[int]]:
+    """(family, limit) of each oracle: those that count along one quantity, and up to where constants tell them apart.
+
+    Every oracle of a family is ceil((q X + r) / step) for the same X; constants that any of them is compared with are
+    carried over to all.
+    """
+    families: list[tuple[int, ...]] = []
+    limits: list[int] = []
+    scales: list[Fraction] = []
+    for o in tables.oracles:
+        scales.append(o.trip.form.terms[0][1] if o.trip.form.terms else Fraction(1))
+    for i, o in enumerate(tables.oracles):
+        alike = tuple(
+            j
+            for j, other in enumerate(tables.oracles)
+            if other.outer == o.outer
+            and scales[i] * scales[j] > 0
+            and forms.scale(other.trip.form.without_constant(), scales[i] / scales[j]) == o.trip.form.without_constant()
+        )
+        reach = max(
+            (Fraction(tables.small[j] * tables.oracles[j].trip.step) - tables.oracles[j].trip.form.const)
+            / abs(scales[j])
+            for j in alike
+        )
+        limit = -(-(reach * abs(scales[i]) + o.trip.form.const) // o.trip.step)
+        known = any(tables.small[j] for j in alike)
+        families.append(alike)
+        # Whether a loop runs at all decides whether a contraction is empty, so 0 is always told apart.
+        least = 0 if o.is_programs else 1
+        limits.append(max(least, int(limit) + (len(alike) > 1)) if known else least)
+    return families, limits
+
+
+class Tables:
+    """What the roles share: buffers, barriers, oracles, and the numbering of symbols and dimensions."""
+
+    def __init__(self, kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> None:
+        self.kernel = kernel
+        self.loops = loops
+        self.facts = Facts.of(kernel.assumptions)
+        self.buffers: dict[str, c.Buffer] = {}
+        self.barriers: dict[str, c.Barrier] = {}
+        self.oracles: list[c.Oracle] = []
+        self.ties: list[set[int]] = []
+        self.small: list[int] = []
+        self.symbols: list[Form] = [forms.ZERO]
+        self.dims: list[Form] = []
+        self._oracle_of: dict[tuple[forms.Trip, int | None, int], int] = {}
+        self._slots = 0
+
+    def add_buffer(self, name: str, stmt: ir.Stmt) -> None:
+        """Enter a shared buffer."""
+        kind = self.kernel.types[name]
+        assert isinstance(kind, SharedType)
+        self.buffers[name] = c.Buffer(name, kind.stages, kind.shape, kind.stage_bytes, stmt)
+
+    def add_barrier(self, name: str, stmt: ir.Stmt) -> None:
+        """Enter a barrier array."""
+        kind = self.kernel.types[name]
+        assert isinstance(kind, BarrierType)
+        self.barriers[name] = c.Barrier(name, kind.slots, kind.arrivals, self._slots, stmt)
+        self._slots += kind.slots
+
+    def oracle(self, trip: forms.Trip, outer: int | None, occurrence: int, programs: bool = False) -> int:
+        """The number of the oracle of a trip count."""
+        key = (trip, outer, occurrence)
+        if key not in self._oracle_of:
+            low, high = self.facts.bounds(trip.form)
+            low, high = (v if abs(v) == float("inf") else -(-v // trip.step) for v in (low, high))
+            if programs:
+                low, high = 0.0, float("inf")
+            self._oracle_of[key] = len(self.oracles)
+            self.oracles.append(c.Oracle(trip, outer, occurrence, low, high, programs))
+            self.ties.append(set())
+            self.small.append(0)
+        return self._oracle_of[key]
+
+    def symbol(self, form: Form) -> int:
+        """The number of an opaque form."""
+        return _intern(self.symbols, form)
+
+    def dim(self, extent: Form) -> int:
+        """The number of a dimension, known by its extent."""
+        return _intern(self.dims, extent)
+
+
+def _intern(table: list[Form], form: Form) -> int:
+    if form not in table:
+        table.append(form)
+    return table.index(form)

@@ -1,0 +1,129 @@
+"""Broken rules of coordinate tags in words."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as ex
+from tilewright.problem import Related
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.model import Issue
+from tilewright_analysis.async_.reporter import Found, Reporter
+from tilewright_analysis.async_.state import INF, Process, State
+from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
+from tilewright_analysis.async_.words import at, describe, sid, words
+
+
+class TagFindings:
+    """Reports broken tag rules. None of them ends a path."""
+
+    def __init__(self, report: Reporter) -> None:
+        self.report = report
+
+    def dim(self, number: int) -> str:
+        """A dimension by its extent."""
+        return ex.show(forms.to_expr(self.report.program.dims[number]))
+
+    def coordinate(self, tag: Tag) -> str:
+        """A coordinate in words: as written, and its number where it has one."""
+        if tag.symbol == 0:
+            return str(tag.const)
+        return tag.text
+
+    def _differs(self, a: Tag, b: Tag) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+        if (a.symbol, a.outer) == (b.symbol, b.outer):
+            return None
+        return (a.symbol, a.outer, a.const), (b.symbol, b.outer, b.const)
+
+    def lost(self, code: str, subject: str, p: Process, o: c.Instr, lost: Lost, what: str) -> None:
+        """A tag is needed that was dropped before."""
+        missing = f"{what} combines elements of different coordinates, so it has no coordinate tag"
+        issue = Issue(
+            code, subject, missing, o.stmt.span, self.report.role(p), dict(at(p)),
+            (Related(lost.stmt.span, "the coordinate tag was lost here"),), unknown=missing,
+        )  # fmt: skip
+        self.report.found.setdefault((code, subject), Found(issue, {}, None))
+
+    def misaligned(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
+        """Multiplied elements come from different coordinates."""
+        d = self.dim(left.dim)
+        x, y = self.coordinate(left), self.coordinate(right)
+        text = (
+            f"{describe(o)}{words(at(p))} multiplies elements of {a.source or 'the left operand'} with {d} = {x} by elements "
+            f"of {b.source or 'the right operand'} with {d} = {y}"
+        )
+        values = {f"{d} of {a.source or 'left'}": x, f"{d} of {b.source or 'right'}": y}
+        self.report.note(s, p, o, "TW101", sid(o), text, values=values, differs=self._differs(left, right))
+
+    def other_dimension(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
+        """Multiplied elements come from different dimensions."""
+        x, y = self.dim(left.dim), self.dim(right.dim)
+        text = f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of {b.source or 'the right operand'}"
+        self.report.note(
+            s, p, o, "TW101", sid(o), text, values={"left": x, "right": y}, unknown=f"whether {x} and {y} are the same dimension"
+        )  # fmt: skip
+
+    def other_tile(self, s: State, p: Process, o: c.Instr, held: Tag, mine: Tag) -> None:
+        """The accumulator belongs to another tile."""
+        x, y = f"{self.dim(held.dim)} = {self.coordinate(held)}", f"{self.dim(mine.dim)} = {self.coordinate(mine)}"
+        text = f"the accumulator of {describe(o)}{words(at(p))} holds the tile at {x}, the product is the tile at {y}"
+        self.report.note(
+            s, p, o, "TW101", sid(o), text, values={"accumulator": x, "product": y}, differs=self._differs(held, mine)
+        )  # fmt: skip
+
+    def coincidence(self, p: Process, o: c.Instr, code: str, a: Tag, b: Tag) -> None:
+        """Two coordinates agree here, but move differently from iteration to iteration."""
+        d = self.dim(a.dim)
+        missing = f"whether {d} = {a.text} and {d} = {b.text} agree in every iteration, not only{words(at(p))}"
+        issue = Issue(code, sid(o), missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
+        self.report.found.setdefault((code, sid(o)), Found(issue, {}, None))
+
+    def negative(self, p: Process, o: c.Instr, along: Tag) -> None:
+        """A contraction that starts below zero, or goes back behind its start, is not decided."""
+        d = self.dim(along.dim)
+        missing = (
+            f"{describe(o)}{words(at(p))} contracts from {d} = {along.const}, which does not continue what came before"
+        )
+        issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
+        self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
+
+    def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
+        """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
+        d = self.dim(along.dim)
+        text = f"{describe(o)}{words(at(p))} accumulates {d} = {part[0]}..{part[1] - 1} a second time"
+        self.report.note(
+            s, p, o, "TW102", "*", text, values={"twice": f"{d} = {part[0]}..{part[1] - 1}"}, short=(along.dim, part[0])
+        )  # fmt: skip
+
+    def incomplete(self, s: State, p: Process, o: c.Instr, cover: Cover, bounds: tuple[float, float]) -> None:
+        """A value is stored before all of a dimension has been contracted."""
+        d = self.dim(cover.dim)
+        if cover.symbol:
+            missing = f"the contraction over {d} starts at {cover.text}, which is not known to be 0"
+            self.report.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
+            return
+        held = " and ".join(f"{i.low}..{i.high - 1}" for i in cover.intervals)
+        reached = cover.intervals[0].high if cover.intervals and cover.intervals[0].low <= 0 else 0
+        text = f"{describe(o)}{words(at(p))} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
+        unknown = "" if bounds[1] < INF or reached < INF else f"an upper bound of {d}"
+        self.report.note(
+            s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached), unknown=unknown
+        )  # fmt: skip
+
+    def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, want: Tag) -> None:
+        """A value goes to coordinates it does not carry."""
+        d = self.dim(held.dim)
+        x, y = self.coordinate(held), self.coordinate(want)
+        text = f"{describe(o)}{words(at(p))} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
+        self.report.note(
+            s, p, o, "TW103", sid(o), text, values={f"{d} of the value": x, f"{d} of {box.tensor}": y},
+            differs=self._differs(held, want),
+        )  # fmt: skip
+
+    def misplaced_dimension(
+        self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, swapped: bool
+    ) -> None:
+        """A value goes to another dimension than the one it carries."""
+        x, y = self.dim(held.dim), self.dim(box.dims[axis])
+        text = f"{describe(o)}{words(at(p))} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
+        unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
+        self.report.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
