@@ -44,6 +44,12 @@ await inWindow(async (window) => {
   await action.waitFor({ state: "detached" });
 
   await (await window.lensOf(kernel, /^Optimize$/)).click();
+  const progress = window.notification(`Optimizing ${kernel}`);
+  await progress.locator(".monaco-button", { hasText: "Cancel" }).click();
+  await progress.waitFor({ state: "detached" });
+  await window.step("optimizing can be cancelled");
+
+  await (await window.lensOf(kernel, /^Optimize$/)).click();
   await window.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
   const tab = window.page.locator(".tab", { hasText: `${kernel}: optimized (proved` });
   await tab.waitFor();

@@ -14,8 +14,10 @@ import {
   RevealOutputChannelOn,
   State,
   TransportKind,
+  WorkDoneProgressCancelNotification,
 } from "vscode-languageclient/node";
 import { findServerCommand, type ServerCommand, ServerNotFound } from "./interpreters";
+import { ProgressNotifications } from "./progress";
 import {
   type InitializationOptions,
   type KernelReference,
@@ -33,6 +35,9 @@ export class Server implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private queue: Promise<void> = Promise.resolve();
   private wanted = false;
+  private readonly progress = new ProgressNotifications((token) => {
+    void this.client?.sendNotification(WorkDoneProgressCancelNotification.type, { token });
+  });
   /** Command line of the server that runs or was last tried. */
   private running: string | undefined;
 
@@ -157,6 +162,13 @@ export class Server implements vscode.Disposable {
       traceOutputChannel: this.trace,
       diagnosticCollectionName: "tilewright",
       initializationOptions,
+      middleware: {
+        handleWorkDoneProgress: (token, message, next) => {
+          this.progress.handle(token, message, (passed) => {
+            next(token, passed);
+          });
+        },
+      },
       initializationFailedHandler: () => false,
       errorHandler: this.errorHandler(stderr),
       stdioOptions: {
@@ -194,6 +206,7 @@ export class Server implements vscode.Disposable {
         handled: true,
       }),
       closed: () => {
+        this.progress.clear();
         initialized ||= this.client?.initializeResult !== undefined;
         if (!initialized) {
           return { action: CloseAction.DoNotRestart, handled: true }; // launch() reports it
@@ -234,6 +247,7 @@ export class Server implements vscode.Disposable {
   private async shutDown(): Promise<void> {
     const client = this.client;
     this.client = undefined;
+    this.progress.clear();
     this.status.setServer("idle");
     if (client === undefined) {
       return;
