@@ -7,6 +7,7 @@ What is printed reads back into equal IR: automatic syncs and inferred layouts a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from tilewright.dtypes import DType
@@ -79,6 +80,7 @@ class _Printer:
         self.kernel = kernel
         # Source text and binding strength of temporaries not yet used.
         self.pending: dict[str, tuple[str, int]] = {}
+        self.names = _names_of_temporaries(kernel)
 
     # -------------------------------------------------------------------------------- statements
 
@@ -197,15 +199,15 @@ class _Printer:
                 raise AssertionError(f"no source form for {type(stmt).__name__}")
 
     def result(self, dst: str, text: str, strength: int) -> str:
-        if dst.startswith("%"):
+        if dst.startswith("%") and dst not in self.names:
             self.pending[dst] = (text, strength)
             return ""
-        return f"{dst} = {text}"
+        return f"{self.names.get(dst, dst)} = {text}"
 
     # -------------------------------------------------------------------------------- operands
 
     def tile(self, name: str, least: int = 0) -> str:
-        text, strength = self.pending.pop(name, (name, _ATOM))
+        text, strength = self.pending.pop(name, (self.names.get(name, name), _ATOM))
         return f"({text})" if strength < least else text
 
     def operand(self, value: ir.Operand, least: int = 0) -> str:
@@ -254,10 +256,10 @@ class _Printer:
             case "copy" | "convert_layout":
                 source = args[0]
                 assert isinstance(source, ir.TileRef)
-                return self.pending.pop(source.name, (source.name, _ATOM))
+                return self.pending.pop(source.name, (self.names.get(source.name, source.name), _ATOM))
             case "full":
                 shape = f"({_tuple(map(str, type_.shape))})"
-                if args[0] in (ex.Int(0), 0.0):
+                if args[0] == ex.Int(0) or (isinstance(args[0], float) and str(args[0]) == "0.0"):  # not -0.0
                     return f"tw.zeros({type_.dtype}, {shape})", _ATOM
                 return f"tw.full({type_.dtype}, {shape}, {self.operand(args[0])})", _ATOM
             case "arange":
@@ -290,7 +292,62 @@ def _tuple(parts: Iterable[str]) -> str:
     return f"{items[0]}," if len(items) == 1 else ", ".join(items)
 
 
+def _names_of_temporaries(kernel: ir.Kernel) -> dict[str, str]:
+    """Names for temporaries that cannot stand inside the expression that uses them.
+
+    One can if it is used once, in the same block, and only temporaries of the same expression are computed between.
+    """
+    uses = Counter(n for s in ir.walk(kernel.body) for n in _tiles_read(s))
+    named: dict[str, str] = {}
+
+    def name(temporary: str) -> None:
+        number = len(named) + 1
+        while (wanted := f"tile_{number}") in kernel.types or wanted in named.values():
+            number += 1
+        named.setdefault(temporary, wanted)
+
+    def go(block: ir.Block) -> None:
+        waiting: list[str] = []
+        for stmt in block:
+            read = set(_tiles_read(stmt))
+            waiting = [t for t in waiting if t not in read]
+            dst = getattr(stmt, "dst", None)
+            inline = isinstance(dst, str) and dst.startswith("%") and uses[dst] == 1 and not isinstance(stmt, ir.Assign)
+            if inline:
+                waiting.append(str(dst))
+                continue
+            for temporary in waiting:
+                name(temporary)
+            waiting = []
+            if isinstance(dst, str) and dst.startswith("%"):
+                name(dst)
+            for inner in ir.children(stmt):
+                go(inner)
+        for temporary in waiting:
+            name(temporary)
+
+    go(kernel.body)
+    return named
+
+
+def _tiles_read(stmt: ir.Stmt) -> list[str]:
+    """Register tiles that a statement reads."""
+    match stmt:
+        case ir.Compute(args=args):
+            return [a.name for a in args if isinstance(a, ir.TileRef)]
+        case ir.Store(src=src) | ir.SharedStore(src=src):
+            return [src]
+        case ir.Mma(a=a, b=b, acc=acc):
+            return [a, b, acc]
+        case ir.Wgmma(acc=acc):
+            return [acc]
+        case _:
+            return []
+
+
 def _number(value: float) -> str:
+    if math.isnan(value):
+        return 'float("nan")'
     if math.isinf(value):
         return "tw.inf" if value > 0 else "-tw.inf"
     return repr(value)

@@ -6,50 +6,28 @@ statement would have bound stay silent, so that one mistake gives one message.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 from tree_sitter import Node
 
 from tilewright.frontend.assignments import assigned_names, count_assignments
+from tilewright.frontend.bindings import SCALARS, Bindings
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import child, need, parts, text
-from tilewright.frontend.values import Helper, RangeValue, RoleValue, Unusable, Value, describe
+from tilewright.frontend.values import RangeValue, RoleValue, Unusable, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
-from tilewright.ir.types import ScalarType, TileType, Type
-from tilewright.problem import Problem, Related
+from tilewright.ir.types import ScalarType
 from tilewright.source import Span
 
-SCALARS = (ex.Int, ex.Size, ex.Var, ex.Bin, ex.Not)
 
-
-class Elaborator:
-    """The state of elaborating one kernel: names in scope, types given so far, the block being filled.
+class Elaborator(Bindings):
+    """Elaborates statements into the block being filled.
 
     `Expressions` and `Operations` (the subclasses in their own modules) evaluate expressions and calls.
     """
-
-    def __init__(self, base: int, scope: Mapping[str, Value], declarations: bool = False) -> None:
-        self.base = base
-        self.declarations = declarations  # at module level: names stand for values, nothing is emitted
-        self.names: dict[str, Value] = dict(scope)
-        self.types: dict[str, Type] = {}
-        self.tensors: dict[str, ir.Param] = {}
-        self.block: list[ir.Stmt] = []
-        self.problems: list[Problem] = []
-        self.assumptions: list[ir.Assumption] = []
-        self.counts: Counter[str] = Counter()
-        self.temporaries = 0
-        self.calls: list[Helper] = []
-        self.call_span: Span | None = None
-        self.returned: list[Value] | None = None
-        self.in_role = ""
-        self.loop_depth = 0
-        self.depth = 0  # blocks open inside the kernel or the helper being inlined
 
     # -------------------------------------------------------------------------------- supplied by subclasses
 
@@ -60,110 +38,6 @@ class Elaborator:
     def binary_value(self, node: Node, operator: str, left: Value, right: Value) -> Value:
         """`left operator right` for an augmented assignment."""
         raise AssertionError("Expressions.binary_value")
-
-    # -------------------------------------------------------------------------------- places and problems
-
-    def span(self, node: Node) -> Span:
-        """The node's place relative to the kernel; inside an inlined helper, the place of the call."""
-        return self.call_span or Span(node.start_byte, node.end_byte).shift(-self.base)
-
-    def fault(self, code: str, message: str, node: Node, related: tuple[Related, ...] = ()) -> Fault:
-        """An error to raise."""
-        if self.call_span is not None and self.calls:
-            message += f" (in the helper '{self.calls[-1].name}', at '{text(node).splitlines()[0][:60]}')"
-        return Fault(Problem(code, message, self.span(node), "error", related))
-
-    def emit(self, stmt: ir.Stmt) -> None:
-        """Append a statement to the block being filled."""
-        self.block.append(stmt)
-
-    # -------------------------------------------------------------------------------- names
-
-    def lookup(self, node: Node) -> Value:
-        """The value of a name. Raises Fault for unknown and unusable names."""
-        name = text(node)
-        if name not in self.names:
-            raise self.fault("TW002", f"'{name}' is not defined{self.suggestion(name)}", node)
-        value = self.names[name]
-        if isinstance(value, Unusable):
-            if value.silent:
-                raise Silenced
-            related = (Related(value.span, "here"),) if value.span else ()
-            raise self.fault("TW008", f"'{name}' {value.why}", node, related)
-        return value
-
-    def suggestion(self, name: str) -> str:
-        """' — did you mean …?' when a known name is close."""
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, [n for n, v in self.names.items() if not isinstance(v, Unusable)], 1, 0.7)
-        return f"; did you mean '{close[0]}'?" if close else ""
-
-    def fresh(self) -> str:
-        """The name of a new temporary."""
-        self.temporaries += 1
-        return f"%{self.temporaries}"
-
-    def new_name(self, wanted: str, type_: Type) -> str:
-        """`wanted`, or with a number behind it when that name has another type already; registers the type."""
-        if self.calls:
-            wanted = f"{self.calls[-1].name}_{wanted}"
-        name, n = wanted, 1
-        while name in self.types and self.types[name] != type_:
-            n += 1
-            name = f"{wanted}_{n}"
-        self.types[name] = type_
-        return name
-
-    def tile_type(self, ref: ir.TileRef) -> TileType:
-        """The type of a register tile."""
-        found = self.types[ref.name]
-        assert isinstance(found, TileType)
-        return found
-
-    def bind(self, target: Node, value: Value, node: Node) -> None:
-        """Bind a value to the target of an assignment."""
-        if target.type in ("pattern_list", "tuple_pattern"):
-            targets = parts(target)
-            if not isinstance(value, tuple) or len(value) != len(targets):
-                raise self.fault("TW003", f"{len(targets)} names on the left, {describe(value)} on the right", node)
-            for t, v in zip(targets, value, strict=True):
-                self.bind(t, v, node)
-            return
-        if target.type != "identifier":
-            raise self.fault(
-                "TW005", "only names can be assigned; write to memory with tw.store or tw.store_shared", target
-            )
-        name = text(target)
-        if isinstance(value, SCALARS):
-            self.bind_scalar(name, value, node)
-        elif isinstance(value, ir.TileRef):
-            self.names[name] = self.bind_tile(name, value, node)
-        elif isinstance(value, Unusable | RoleValue | RangeValue):
-            raise self.fault("TW005", f"{describe(value)} cannot be assigned to a name", node)
-        else:
-            self.names[name] = value
-
-    def bind_scalar(self, name: str, value: ir.Expr, node: Node) -> None:
-        """A scalar assigned once with a known value stays a compile-time value; others become variables."""
-        if self.declarations or (isinstance(value, Int | ex.Size) and self.counts[name] <= 1):
-            self.names[name] = value
-            return
-        target = self.new_name(name, ScalarType())
-        self.emit(ir.Assign(target, value, span=self.span(node)))
-        self.names[name] = Var(target)
-
-    def bind_tile(self, name: str, value: ir.TileRef, node: Node) -> ir.TileRef:
-        """Give the tile just computed its name; copy when it already has one."""
-        target = self.new_name(name, self.types[value.name])
-        last = self.block[-1] if self.block else None
-        if value.name.startswith("%") and getattr(last, "dst", None) == value.name:
-            assert last is not None
-            self.block[-1] = replace(last, dst=target)  # pyright: ignore[reportCallIssue]
-            del self.types[value.name]
-        elif value.name != target:
-            self.emit(ir.Compute(target, "copy", (value,), span=self.span(node)))
-        return ir.TileRef(target)
 
     # -------------------------------------------------------------------------------- statements
 
@@ -361,9 +235,11 @@ class Elaborator:
         values = range(loop.lo.value, loop.hi.value, loop.step)
         if len(values) > 1024:
             raise self.fault("TW006", f"tw.static_range of {len(values)} iterations: at most 1024 are unrolled", target)
+        self.static_depth += 1
         for value in values:
             self.names[text(target)] = Int(value)
             self.run_block(body)
+        self.static_depth -= 1
 
     def leave_loop(self, before: Mapping[str, Value], variables: frozenset[str], node: Node) -> None:
         """After a loop, names bound only inside it may have no value, and carried names must have kept their type."""
@@ -426,3 +302,6 @@ class Elaborator:
         finally:
             self.block = saved
             self.depth -= 1
+
+
+__all__ = ["SCALARS", "Elaborator"]

@@ -6,6 +6,7 @@ Scalars fold at compile time where they can; operations on tiles emit `Compute` 
 from __future__ import annotations
 
 import ast
+import math
 import operator as op
 from collections.abc import Callable
 
@@ -39,7 +40,7 @@ _TILE_OPERATORS: dict[str, ir.ComputeOp] = {
 }  # fmt: skip
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 _FLOATS: dict[str, Callable[[float, float], float]] = {
-    "+": op.add, "-": op.sub, "*": op.mul, "/": lambda a, b: a / b, "**": lambda a, b: float(a**b),
+    "+": op.add, "-": op.sub, "*": op.mul, "/": lambda a, b: a / b, "**": math.pow,
     "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge, "==": op.eq, "!=": op.ne,
 }  # fmt: skip
 
@@ -56,10 +57,8 @@ class Expressions(Elaborator):
         match node.type:
             case "identifier":
                 return self.lookup(node)
-            case "integer":
-                return Int(int(ast.literal_eval(text(node))))
-            case "float":
-                return float(ast.literal_eval(text(node)))
+            case "integer" | "float":
+                return self.number(node)
             case "true" | "false":
                 return Int(int(node.type == "true"))
             case "none":
@@ -112,6 +111,23 @@ class Expressions(Elaborator):
             raise self.fault("TW005", "bytes are not supported in a kernel", node)
         return value
 
+    def number(self, node: Node) -> Value:
+        try:
+            value = ast.literal_eval(text(node))
+        except (ValueError, SyntaxError):
+            raise self.fault("TW001", f"'{text(node)[:40]}' is not a number", node) from None
+        if isinstance(value, int):
+            return self.bounded(node, Int(value))
+        if isinstance(value, float):
+            return value
+        raise self.fault("TW005", "complex numbers are not supported in a kernel", node)
+
+    def bounded(self, node: Node, value: Value) -> Value:
+        """The value, unless it is an integer beyond 64 bits, which no kernel needs and which grows without end."""
+        if isinstance(value, Int) and abs(value.value) >= 1 << 63:
+            raise self.fault("TW006", "a compile-time integer has at most 64 bits", node)
+        return value
+
     # -------------------------------------------------------------------------------- operators
 
     def unary(self, node: Node, sign: str, value: Value) -> Value:
@@ -137,6 +153,8 @@ class Expressions(Elaborator):
     def comparison(self, node: Node) -> Value:
         items = [c for c in node.children if c.type != "comment"]
         values = [self.evaluate(c) for c in items[0::2]]
+        # What stands between two signs is used twice.
+        values[1:-1] = [self.named(v, "middle") if isinstance(v, ir.TileRef) else v for v in values[1:-1]]
         signs = [text(c) for c in items[1::2]]
         result = self.binary_value(node, signs[0], values[0], values[1])
         for i, sign in enumerate(signs[1:], 1):
@@ -148,13 +166,14 @@ class Expressions(Elaborator):
         if isinstance(left, ir.TileRef) or isinstance(right, ir.TileRef):
             return self.tile_binary(node, operator, left, right)
         if isinstance(left, SCALARS) and isinstance(right, SCALARS):
-            return self.scalar_binary(node, operator, left, right)
+            return self.bounded(node, self.scalar_binary(node, operator, left, right))
         if isinstance(left, float | Int) and isinstance(right, float | Int) and operator in _FLOATS:
             a = left if isinstance(left, float) else left.value
             b = right if isinstance(right, float) else right.value
-            if operator == "/" and b == 0:
-                raise self.fault("TW006", "division by zero", node)
-            result = _FLOATS[operator](a, b)
+            try:
+                result = _FLOATS[operator](a, b)
+            except (ArithmeticError, ValueError) as error:
+                raise self.fault("TW006", f"{a} {operator} {b} has no value: {error}", node) from None
             return Int(int(result)) if isinstance(result, bool) else float(result)
         if isinstance(left, str | DType | None) and isinstance(right, str | DType | None) and operator in ("==", "!="):
             return Int(int((left == right) == (operator == "==")))
@@ -388,9 +407,11 @@ class Expressions(Elaborator):
             raise self.fault("TW005", f"'{helper.name}' takes {', '.join(names)}", node)
         bound.update(zip(names, args, strict=False))
         bound.update(keywords)
-        saved = self.names, self.counts, self.call_span, self.returned, self.depth
+        saved = self.names, self.counts, self.call_span, self.returned, self.depth, self.call_number
         known = len(self.problems)
         self.depth = 0
+        self.helper_calls += 1
+        self.call_number = self.helper_calls
         self.call_span = self.span(node)
         self.calls.append(helper)
         try:
@@ -400,7 +421,11 @@ class Expressions(Elaborator):
                     if name not in defaults:
                         raise self.fault("TW005", f"'{helper.name}' needs a value for '{name}'", node)
                     bound[name] = self.evaluate(defaults[name])
-            self.names |= bound
+            for name, value in bound.items():
+                # A parameter may be used more than once.
+                self.names[name] = (
+                    self.named(value, f"{helper.name}_{name}") if isinstance(value, ir.TileRef) else value
+                )
             body = need(helper.node, "body")
             self.counts, self.returned = count_assignments(body), []
             self.run_block(body)
@@ -409,4 +434,4 @@ class Expressions(Elaborator):
             return self.returned[0] if self.returned else None
         finally:
             self.calls.pop()
-            self.names, self.counts, self.call_span, self.returned, self.depth = saved
+            self.names, self.counts, self.call_span, self.returned, self.depth, self.call_number = saved
