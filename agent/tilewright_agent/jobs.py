@@ -16,8 +16,9 @@ from tilewright.ir import nodes as ir
 from tilewright.layout import LayoutError
 from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
+from tilewright_agent.worker.grade import TOLERANCE
 from tilewright_agent.worker.protocol import PROTOCOL, Message
-from tilewright_analysis.perf.shapes import Sizes, roles, tensor_shapes
+from tilewright_analysis.perf.shapes import Sizes, contracted_sizes, roles, tensor_shapes
 
 JOB_SECONDS = 300.0
 
@@ -53,8 +54,21 @@ def build_job(
         "device": "gpu" if gpu else "interpreter",
         "module": _generated(kernel) if gpu else "",
         "dsl": {} if gpu else {"source": module_source(kernel), "kernel": kernel.name},
-        "arguments": arguments, "reference": unit.reference, "cases": cases, "seconds": JOB_SECONDS,
+        "arguments": arguments, "reference": unit.reference, "tolerance": _tolerances(kernel, role, shapes),
+        "cases": cases, "seconds": JOB_SECONDS,
     }  # fmt: skip
+
+
+def _tolerances(kernel: ir.Kernel, role: Mapping[str, str], shapes: Sequence[Sizes]) -> dict[str, float]:
+    """Tolerances of float32 outputs of matrix products; all others have those of their type (`worker.grade`).
+
+    Tensor cores truncate sums, so each step of 16 elements may lose a unit in the last place of a partial sum.
+    """
+    if not any(isinstance(s, ir.Mma | ir.Wgmma) for s in ir.walk(kernel.body)):
+        return {}
+    depth = max((sizes[n] for sizes in shapes for n in contracted_sizes(kernel)), default=1)
+    outputs = [p.name for p in kernel.params if role[p.name] != "in" and p.type.dtype.name == "f32"]
+    return {name: TOLERANCE["f32"] + depth / 16 * 2**-23 for name in outputs}
 
 
 def _generated(kernel: ir.Kernel) -> str:

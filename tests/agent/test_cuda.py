@@ -133,3 +133,10 @@ def test_given_elements_and_expected_ones_replace_a_reference() -> None:
         job(MODULE.format(body="out.copy_(x)"), reference="", cases=[case]), Cuda(fake_torch), lambda *_: None
     )
     assert wrong["correct"] is False
+
+
+def test_the_source_of_a_generated_function_is_found_without_a_file() -> None:
+    text = "import inspect\n" + DOUBLE.replace(
+        "def run():", "assert 'advance' in inspect.getsource(prepare)\n    def run():"
+    )
+    assert graded(module=text)["correct"] is True

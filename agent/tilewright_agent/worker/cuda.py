@@ -6,6 +6,7 @@ import importlib
 import linecache
 import math
 import statistics
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -48,6 +49,7 @@ class Cuda:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         module = types.ModuleType("tilewright_generated")
         module.__file__ = name
+        sys.modules[module.__name__] = module  # where inspect and triton look up the module of a function
         try:
             exec(compile(text, name, "exec"), module.__dict__)
             prepare: Callable[..., Callable[[], None]] = module.prepare

@@ -26,7 +26,7 @@ def small_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
     tiles = tile_extents(kernel)
     depth = max((t.stages for t in kernel.types.values() if isinstance(t, SharedType)), default=1)
     stages = next((s.stages for s in ir.walk(kernel.body) if isinstance(s, ir.Pipeline)), depth)
-    contracted = _contracted(kernel)
+    contracted = contracted_sizes(kernel)
     even = {n: t * (stages + 1 if n in contracted else 2) for n, t in tiles.items()}
     over = {n: t + max(1, t // 8) + 1 for n, t in tiles.items()}
     within = {n: max(1, t // 2 - 1) for n, t in tiles.items()}
@@ -82,6 +82,13 @@ def roles(kernel: ir.Kernel) -> dict[str, str]:
     }
 
 
+def contracted_sizes(kernel: ir.Kernel) -> set[str]:
+    """Sizes that no output has: those summed over."""
+    outputs = {n for n, role in roles(kernel).items() if role != "in"}
+    kept = {n for p in kernel.params if p.name in outputs for e in p.type.shape for n in ex.names(e)}
+    return set(kernel.sizes) - kept
+
+
 def tensor_shapes(kernel: ir.Kernel, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor argument at the given sizes. Raises EvaluationError when a size is missing."""
     return {p.name: tuple(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params}
@@ -93,13 +100,6 @@ def broken_assumption(kernel: ir.Kernel, sizes: Sizes) -> str:
         if not ex.evaluate(assumption.expr, sizes):
             return ex.show(assumption.expr)
     return ""
-
-
-def _contracted(kernel: ir.Kernel) -> set[str]:
-    """Sizes that no output has: those summed over."""
-    outputs = {n for n, role in roles(kernel).items() if role != "in"}
-    kept = {n for p in kernel.params if p.name in outputs for e in p.type.shape for n in ex.names(e)}
-    return set(kernel.sizes) - kept
 
 
 def _fill(kernel: ir.Kernel, tiles: Mapping[str, int]) -> Sizes | None:
