@@ -1,85 +1,15 @@
-"""Layout inference: gives every register tile of an explicit kernel a layout, and converts where two uses disagree.
-
-Tiles that an elementwise operation combines want one layout, so names fall into classes. A class takes its layout
-from, in this order: a layout written in the kernel; the accumulator of a matrix instruction; a class it is a slice of,
-or that is a slice of it; else a coalesced blocked layout, with as many elements a thread as one access can move. A
-matrix from memory never takes an accumulator's layout: it is loaded coalesced and converted. Where the layout of a name
-and the layout that a use needs differ, a `convert_layout` is inserted, and its note says why.
-"""
+"""A layout for every tile: classes of names that want the same one, and where a class takes it from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.infer.rules import InferenceError, mma_layout, transposed, wgmma_layout
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType, TileType, Type
-from tilewright.layout import (
-    Blocked,
-    DistributedLayout,
-    DotOperand,
-    LayoutError,
-    MmaV2,
-    Slice,
-    Wgmma,
-    default_blocked,
-)
-from tilewright.source import Span
-
-# Elements along K of one wgmma, by element bits (PTX ISA, wgmma.mma_async: 32 bytes of K).
-_WGMMA_DEPTH = {8: 32, 16: 16, 32: 8}
-
-
-class InferenceError(LayoutError):
-    """No layout fits; `span` is the statement that asks for the impossible."""
-
-    def __init__(self, message: str, span: Span) -> None:
-        super().__init__(message)
-        self.span = span
-
-
-def infer_layouts(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with a layout and a reason (`TileType.why`) on every register tile; idempotent.
-
-    Layouts that are already given are obeyed. Raises InferenceError where a matrix instruction cannot have its layout
-    (shape, number of warps), or where roles of different size share a tile's name.
-    """
-    return _convert(kernel, _Solver(kernel).solve())
-
-
-def wgmma_layout(shape: tuple[int, ...], element_bits: int, warps: int, span: Span) -> Wgmma:
-    """The accumulator of a wgmma of `shape` by `warps` warps: warpgroups side by side down the rows, then along N."""
-    if warps % 4:
-        raise InferenceError(f"wgmma needs whole warpgroups of 4 warps, but the role has {warps}; give it 4 or 8", span)
-    if len(shape) != 2 or shape[0] % 64:
-        raise InferenceError(
-            f"wgmma writes 64 rows a warpgroup, so the accumulator needs a multiple of 64 rows, not {shape[0]}", span
-        )
-    rows = 1
-    while rows * 2 <= warps // 4 and shape[0] % (64 * rows * 2) == 0:
-        rows *= 2
-    columns = warps // 4 // rows
-    n = shape[1] // columns
-    if n < 8:
-        raise InferenceError(
-            f"wgmma multiplies at least 8 columns a warpgroup, but {shape[1]} columns over {columns} warpgroups "
-            f"leave {n}; use fewer warps",
-            span,
-        )
-    return Wgmma((4 * rows, columns), (16, min(n, 256), _WGMMA_DEPTH[element_bits]))
-
-
-def mma_layout(shape: tuple[int, ...], warps: int) -> MmaV2:
-    """The accumulator of mma_v2 of `shape`: warps where the most 16×8 instructions are left, rows first."""
-    grid = [1, 1]
-    while grid[0] * grid[1] < warps:
-        left = (shape[0] // (16 * grid[0]), shape[1] // (8 * grid[1]))
-        grid[1 if left[1] > left[0] else 0] *= 2
-    return MmaV2((grid[0], grid[1]))
-
-
-# --------------------------------------------------------------------------------------------------- solving
+from tilewright.ir.types import SharedType, TileType
+from tilewright.layout import Blocked, DistributedLayout, DotOperand, MmaV2, Slice, Wgmma, default_blocked
 
 
 @dataclass
@@ -102,10 +32,11 @@ class _Facts:
 
 
 Layouts = dict[str, tuple[DistributedLayout, str]]
-_Need = Callable[[str, DistributedLayout, str], str]
 
 
-class _Solver:
+class Solver:
+    """Layouts for the register tiles of one kernel."""
+
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         self.divisors = kernel_divisors(kernel)
@@ -113,9 +44,17 @@ class _Solver:
         self.classes = {name: _Class([name]) for name in self.tiles}
         self.facts = {name: _Facts() for name in self.tiles}
         self.statements = list(_with_warps(kernel))
+        self.transposes = [
+            (stmt.dst, arg.name)
+            for stmt, _ in self.statements
+            if isinstance(stmt, ir.Compute) and stmt.op == "transpose"
+            for arg in stmt.args
+            if isinstance(arg, ir.TileRef)
+        ]
         self.fragments: Layouts = {}
 
     def solve(self) -> Layouts:
+        """For each tile its layout and the reason. Raises InferenceError."""
         for stmt, warps in self.statements:
             self._note(stmt, warps)
         for name, tile in self.tiles.items():
@@ -133,8 +72,10 @@ class _Solver:
                 self._union(a, b)
         slices = [edge for stmt, _ in self.statements for edge in _slices(stmt, self.tiles)]
         self._spread(slices)
-        # Highest rank first: the layout of a matrix decides that of its rows, not the other way round.
-        for name in sorted(self.tiles, key=lambda n: -len(self.tiles[n].shape)):
+        # Highest rank first: the layout of a matrix decides that of its rows, not the other way round. What transposing
+        # makes comes after its source, whose layout decides its own.
+        flipped = {dst for dst, _ in self.transposes}
+        for name in sorted(self.tiles, key=lambda n: (-len(self.tiles[n].shape), n in flipped)):
             group = self.classes[name]
             if group.layout is None:
                 self._default(group)
@@ -244,6 +185,12 @@ class _Solver:
                     above.layout = below.layout.parent
                     above.why = f"'{child}' is a slice of it"
                     changed = True
+            for dst, src in self.transposes:
+                layout = self.classes[src].layout
+                if self.classes[dst].layout is None and isinstance(layout, Blocked):
+                    self.classes[dst].layout = transposed(layout)
+                    self.classes[dst].why = f"the transpose of '{src}'"
+                    changed = True
 
     def _default(self, group: _Class) -> None:
         tiles = [self.tiles[name] for name in group.names]
@@ -314,131 +261,3 @@ def _slices(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, in
             yield name, stmt.axis, stmt.dst
         elif (stmt.op in ir.ELEMENTWISE or stmt.op == "broadcast") and len(tiles[name].shape) == rank - 1:
             yield name, 0, stmt.dst
-
-
-# --------------------------------------------------------------------------------------------------- converting
-
-
-def _convert(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
-    types: dict[str, Type] = dict(kernel.types)
-    known = kernel_divisors(kernel)
-    for name, (layout, why) in layouts.items():
-        tile = types[name]
-        assert isinstance(tile, TileType)
-        types[name] = tile.with_layout(layout, why)
-    tiles = {n: t for n, t in types.items() if isinstance(t, TileType) and t.shape}
-
-    def temporary(name: str, layout: DistributedLayout, why: str) -> str:
-        serial = 1
-        while (new := f"%{name.lstrip('%')}.{serial}") in types:
-            serial += 1
-        types[new] = tiles[name].with_layout(layout, why)
-        return new
-
-    def change(stmt: ir.Stmt) -> ir.Block | None:
-        before: list[ir.Stmt] = []
-        after: list[ir.Stmt] = []
-
-        def need(name: str, layout: DistributedLayout, why: str) -> str:
-            if name not in tiles or tiles[name].layout == layout:
-                return name
-            new = temporary(name, layout, why)
-            before.append(_conversion(new, name, stmt, why))
-            return new
-
-        match stmt:
-            case ir.Compute():
-                new, made = _convert_compute(stmt, tiles, need)
-                if made is not None and made != tiles[stmt.dst].layout:
-                    produced = temporary(stmt.dst, made, f"result of {stmt.op}")
-                    new = replace(new, dst=produced)
-                    after.append(
-                        _conversion(stmt.dst, produced, stmt, f"'{stmt.dst}' has another layout than {stmt.op} gives")
-                    )
-            case ir.Mma():
-                parent = tiles[stmt.dst].layout
-                if not isinstance(parent, MmaV2):
-                    raise InferenceError(
-                        f"mma_v2 needs an mma_v2 accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
-                    )
-                pair = [
-                    need(
-                        name,
-                        DotOperand(i, parent, max(1, 32 // tiles[name].dtype.bits)),
-                        f"operand {'AB'[i]} of mma_v2",
-                    )
-                    for i, name in enumerate((stmt.a, stmt.b))
-                ]
-                new = replace(stmt, a=pair[0], b=pair[1], acc=need(stmt.acc, parent, "accumulator of mma_v2"))
-            case ir.Wgmma():
-                parent = tiles[stmt.dst].layout
-                if not isinstance(parent, Wgmma):
-                    raise InferenceError(
-                        f"wgmma needs a wgmma accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
-                    )
-                new = replace(stmt, acc=need(stmt.acc, parent, "accumulator of wgmma"))
-            case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
-                tile = tiles[name]
-                assert tile.layout is not None
-                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
-                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps)
-                new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
-            case _:
-                return None
-        return (*before, new, *after)
-
-    return kernel.with_body(ir.rewrite(kernel.body, change), types)
-
-
-def _convert_compute(
-    stmt: ir.Compute, tiles: dict[str, TileType], need: _Need
-) -> tuple[ir.Compute, DistributedLayout | None]:
-    """The statement with operands in the layouts it needs, and the layout of what it makes (None: as wanted)."""
-    wanted = tiles[stmt.dst].layout if stmt.dst in tiles else None
-    refs = [a.name for a in stmt.args if isinstance(a, ir.TileRef)]
-    source = tiles[refs[0]].layout if refs and refs[0] in tiles else None
-    if stmt.op in ir.REDUCTIONS:
-        if source is None or stmt.dst not in tiles or stmt.axis is None:
-            return stmt, None
-        return stmt, source if stmt.keep else Slice(stmt.axis, source)
-    if wanted is None or stmt.op in ("full", "arange", "convert_layout"):
-        return stmt, None
-    if stmt.op == "expand_dims" and stmt.axis is not None:
-        name = need(refs[0], Slice(stmt.axis, wanted), f"expand_dims at {stmt.axis} takes a slice")
-        return replace(stmt, args=(ir.TileRef(name),)), None
-    if stmt.op == "transpose":
-        if not isinstance(source, Blocked):
-            tile = tiles[refs[0]]
-            source = default_blocked(tile.shape, max(8, tile.dtype.bits), wanted.warps)
-            name = need(refs[0], source, "transpose takes a blocked layout")
-            stmt = replace(stmt, args=(ir.TileRef(name),))
-        return stmt, transposed(source)
-    rank = len(tiles[stmt.dst].shape)
-    args: list[ir.Operand] = []
-    for arg in stmt.args:
-        if isinstance(arg, ir.TileRef) and arg.name in tiles:
-            layout: DistributedLayout = wanted
-            for _ in range(rank - len(tiles[arg.name].shape)):
-                layout = Slice(0, layout)
-            arg = ir.TileRef(need(arg.name, layout, f"'{stmt.dst}' combines tiles in one layout"))
-        args.append(arg)
-    return replace(stmt, args=tuple(args)), None
-
-
-def transposed(layout: Blocked) -> Blocked:
-    """The blocked layout of the transposed tile."""
-    rank = len(layout.order)
-    return Blocked(
-        layout.size_per_thread[::-1], layout.threads_per_warp[::-1], layout.warps_per_cta[::-1],
-        tuple(rank - 1 - dim for dim in layout.order),
-    )  # fmt: skip
-
-
-def _is_fragment(layout: DistributedLayout | None) -> bool:
-    while isinstance(layout, Slice):
-        layout = layout.parent
-    return isinstance(layout, MmaV2 | Wgmma | DotOperand)
-
-
-def _conversion(dst: str, src: str, stmt: ir.Stmt, why: str) -> ir.Compute:
-    return ir.Compute(dst, "convert_layout", (ir.TileRef(src),), span=stmt.span, note=why)

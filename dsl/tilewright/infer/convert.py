@@ -1,0 +1,132 @@
+"""Conversions where the layout of a name is not the one that a use needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.infer.rules import InferenceError, transposed
+from tilewright.infer.solve import Layouts
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType, Type
+from tilewright.layout import Blocked, DistributedLayout, DotOperand, MmaV2, Slice, Wgmma, default_blocked
+
+_Need = Callable[[str, DistributedLayout, str], str]
+
+
+def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
+    """The kernel with these layouts, and a `convert_layout` wherever a statement needs another one."""
+    types: dict[str, Type] = dict(kernel.types)
+    known = kernel_divisors(kernel)
+    for name, (layout, why) in layouts.items():
+        tile = types[name]
+        assert isinstance(tile, TileType)
+        types[name] = tile.with_layout(layout, why)
+    tiles = {n: t for n, t in types.items() if isinstance(t, TileType) and t.shape}
+
+    def temporary(name: str, layout: DistributedLayout, why: str) -> str:
+        serial = 1
+        while (new := f"%{name.lstrip('%')}.{serial}") in types:
+            serial += 1
+        types[new] = tiles[name].with_layout(layout, why)
+        return new
+
+    def change(stmt: ir.Stmt) -> ir.Block | None:
+        before: list[ir.Stmt] = []
+        after: list[ir.Stmt] = []
+
+        def need(name: str, layout: DistributedLayout, why: str) -> str:
+            if name not in tiles or tiles[name].layout == layout:
+                return name
+            new = temporary(name, layout, why)
+            before.append(_conversion(new, name, stmt, why))
+            return new
+
+        match stmt:
+            case ir.Compute():
+                new, made = _convert_compute(stmt, tiles, need)
+                if made is not None and made != tiles[stmt.dst].layout:
+                    produced = temporary(stmt.dst, made, f"result of {stmt.op}")
+                    new = replace(new, dst=produced)
+                    after.append(
+                        _conversion(stmt.dst, produced, stmt, f"'{stmt.dst}' has another layout than {stmt.op} gives")
+                    )
+            case ir.Mma():
+                parent = tiles[stmt.dst].layout
+                if not isinstance(parent, MmaV2):
+                    raise InferenceError(
+                        f"mma_v2 needs an mma_v2 accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
+                    )
+                pair = [
+                    need(
+                        name,
+                        DotOperand(i, parent, max(1, 32 // tiles[name].dtype.bits)),
+                        f"operand {'AB'[i]} of mma_v2",
+                    )
+                    for i, name in enumerate((stmt.a, stmt.b))
+                ]
+                new = replace(stmt, a=pair[0], b=pair[1], acc=need(stmt.acc, parent, "accumulator of mma_v2"))
+            case ir.Wgmma():
+                parent = tiles[stmt.dst].layout
+                if not isinstance(parent, Wgmma):
+                    raise InferenceError(
+                        f"wgmma needs a wgmma accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
+                    )
+                new = replace(stmt, acc=need(stmt.acc, parent, "accumulator of wgmma"))
+            case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
+                tile = tiles[name]
+                assert tile.layout is not None
+                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
+                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps)
+                new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
+            case _:
+                return None
+        return (*before, new, *after)
+
+    return kernel.with_body(ir.rewrite(kernel.body, change), types)
+
+
+def _convert_compute(
+    stmt: ir.Compute, tiles: dict[str, TileType], need: _Need
+) -> tuple[ir.Compute, DistributedLayout | None]:
+    """The statement with operands in the layouts it needs, and the layout of what it makes (None: as wanted)."""
+    wanted = tiles[stmt.dst].layout if stmt.dst in tiles else None
+    refs = [a.name for a in stmt.args if isinstance(a, ir.TileRef)]
+    source = tiles[refs[0]].layout if refs and refs[0] in tiles else None
+    if stmt.op in ir.REDUCTIONS:
+        if source is None or stmt.dst not in tiles or stmt.axis is None:
+            return stmt, None
+        return stmt, source if stmt.keep else Slice(stmt.axis, source)
+    if wanted is None or stmt.op in ("full", "arange", "convert_layout"):
+        return stmt, None
+    if stmt.op == "expand_dims" and stmt.axis is not None:
+        name = need(refs[0], Slice(stmt.axis, wanted), f"expand_dims at {stmt.axis} takes a slice")
+        return replace(stmt, args=(ir.TileRef(name),)), None
+    if stmt.op == "transpose":
+        if not isinstance(source, Blocked):
+            tile = tiles[refs[0]]
+            source = default_blocked(tile.shape, max(8, tile.dtype.bits), wanted.warps)
+            name = need(refs[0], source, "transpose takes a blocked layout")
+            stmt = replace(stmt, args=(ir.TileRef(name),))
+        return stmt, transposed(source)
+    rank = len(tiles[stmt.dst].shape)
+    args: list[ir.Operand] = []
+    for arg in stmt.args:
+        if isinstance(arg, ir.TileRef) and arg.name in tiles:
+            layout: DistributedLayout = wanted
+            for _ in range(rank - len(tiles[arg.name].shape)):
+                layout = Slice(0, layout)
+            arg = ir.TileRef(need(arg.name, layout, f"'{stmt.dst}' combines tiles in one layout"))
+        args.append(arg)
+    return replace(stmt, args=tuple(args)), None
+
+
+def _is_fragment(layout: DistributedLayout | None) -> bool:
+    while isinstance(layout, Slice):
+        layout = layout.parent
+    return isinstance(layout, MmaV2 | Wgmma | DotOperand)
+
+
+def _conversion(dst: str, src: str, stmt: ir.Stmt, why: str) -> ir.Compute:
+    return ir.Compute(dst, "convert_layout", (ir.TileRef(src),), span=stmt.span, note=why)
