@@ -69,8 +69,9 @@ def test_a_fault_is_squiggled_with_its_counterexample_and_vanishes_when_fixed(
 
 
 def test_run_answers_from_the_interpreter_and_optimize_ends_in_a_diff(
-    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the same on a machine with a GPU
     # Tiles that are too small, so that there is something to gain.
     slow = GEMM.replace("BN: Const = 256", "BN: Const = 128", 1).replace("STAGES: Const = 3", "STAGES: Const = 2", 1)
     assert slow != GEMM
