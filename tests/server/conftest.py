@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import pytest_lsp
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, LanguageClient, make_test_lsp_client
 
+from tilewright_server.cli import main
+
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-m", "tilewright_server", "serve", "--stdio"]
-URI = "file:///work space/kernels.py".replace(" ", "%20")
+SCHEMA = json.loads((files("tilewright_server") / "schema" / "check.schema.json").read_text(encoding="utf-8"))
+_numbers = itertools.count(1)
 
 HEADER = """import tilewright as tw
 from tilewright import Const, Global, f32
@@ -44,9 +51,9 @@ def {name}(X: Global[f32, N], OUT: Global[f32, N], *, BLOCK: Const = 1024):
 class Editor:
     """What a person does in an editor, on one document."""
 
-    def __init__(self, client: LanguageClient, uri: str = URI) -> None:
+    def __init__(self, client: LanguageClient, uri: str = "") -> None:
         self.client = client
-        self.uri = uri
+        self.uri = uri or f"file:///a%20folder/kernels_{next(_numbers)}.py"
         self.version = 0
         self.text = ""
 
@@ -185,7 +192,9 @@ def fake_environment() -> dict[str, str]:
 
 
 @pytest_lsp.fixture(
-    config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment())
+    scope="session",
+    loop_scope="session",
+    config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment()),
 )
 async def fake(lsp_client: LanguageClient) -> AsyncIterator[None]:
     """A server whose verifier does what comments say."""
@@ -194,7 +203,9 @@ async def fake(lsp_client: LanguageClient) -> AsyncIterator[None]:
     await lsp_client.shutdown_session()
 
 
-@pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND, client_factory=client))
+@pytest_lsp.fixture(
+    scope="session", loop_scope="session", config=ClientServerConfig(server_command=COMMAND, client_factory=client)
+)
 async def real(lsp_client: LanguageClient) -> AsyncIterator[None]:
     """The server as it is."""
     await lsp_client.initialize_session(types.InitializeParams(capabilities()))
@@ -202,7 +213,7 @@ async def real(lsp_client: LanguageClient) -> AsyncIterator[None]:
     await lsp_client.shutdown_session()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def fake_log(tmp_path: Path) -> AsyncIterator[tuple[Editor, Path]]:
     """An editor, and the file in which the fake verifier notes each kernel that it is asked about."""
     log = tmp_path / "checked"
@@ -216,7 +227,9 @@ async def fake_log(tmp_path: Path) -> AsyncIterator[tuple[Editor, Path]]:
 
 
 @pytest_lsp.fixture(
-    config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment())
+    scope="session",
+    loop_scope="session",
+    config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment()),
 )
 async def untrusted(lsp_client: LanguageClient) -> AsyncIterator[None]:
     """The same for a client that does not trust the workspace."""
@@ -226,6 +239,33 @@ async def untrusted(lsp_client: LanguageClient) -> AsyncIterator[None]:
     await lsp_client.shutdown_session()
 
 
+Run = Callable[..., tuple[int, str, str]]
+
+
 @pytest.fixture
-def editor(fake: LanguageClient) -> Editor:
-    return Editor(fake)
+def tilewright(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: exit status, stdout, stderr."""
+
+    def _run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return _run
+
+
+@pytest.fixture
+def editor(fake: LanguageClient) -> Iterator[Editor]:
+    """An editor on a document of its own; one server serves all tests of a process, as it serves all documents of a day."""
+    made = Editor(fake)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def real_editor(real: LanguageClient) -> Iterator[Editor]:
+    """The same, with the real verifier."""
+    made = Editor(real)
+    yield made
+    made.close()

@@ -8,20 +8,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pytest
 from rich.console import Console
 
-from server.conftest import HEADER, HERE, elementwise
+from server.conftest import HEADER, HERE, SCHEMA, Run, elementwise
 from tilewright_server import engine
-from tilewright_server.cli import COMMANDS, main
+from tilewright_server.cli import COMMANDS
 from tilewright_server.commands.check import check_paths
 from tilewright_server.output import text_format
-
-SCHEMA = json.loads((files("tilewright_server") / "schema" / "check.schema.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -46,22 +43,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         return name
 
     return _write
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def tilewright(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process: exit status, stdout, stderr."""
-
-    def _run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(arguments)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return _run
 
 
 # ------------------------------------------------------------------------------------------------ check, as text

@@ -13,6 +13,8 @@ from pytest_lsp import LanguageClient
 
 from server.conftest import HEADER, Editor, elementwise, worker_pids
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 async def test_hover_on_a_tile_shows_type_shape_and_the_reason_of_its_layout(editor: Editor) -> None:
     editor.open(HEADER + elementwise("square"))
@@ -51,6 +53,7 @@ async def test_lenses_carry_the_commands_of_the_client_and_the_kernel(editor: Ed
     assert [c.title for c in lenses] == ["✓ proved (3 obligations)", "Run", "Optimize", "Expand"]
     assert [c.command.rpartition(".")[2] for c in lenses] == ["check", "run", "optimize", "expand"]
     (argument,) = lenses[1].arguments or []
+    assert argument is not None
     assert (argument["uri"], argument["kernel"]) == (editor.uri, "square")
     assert (await editor.lenses())[0].range.start == editor.position("@tw.kernel")
 
@@ -134,10 +137,10 @@ async def test_run_answers_from_the_interpreter_where_there_is_no_gpu(editor: Ed
 async def test_a_run_can_be_cancelled_and_its_process_ends(editor: Editor) -> None:
     editor.open(HEADER + elementwise("square"))
     await editor.until_verdicts("✓ proved (3 obligations)")
-    before = worker_pids(editor)
+    before, shown = worker_pids(editor), set(editor.client.progress_reports)
     request = asyncio.ensure_future(editor.command("run", "square"))
     await editor.until(lambda: len(worker_pids(editor)) == len(before) + 1, "the run has a process")
-    (token,) = editor.client.progress_reports
+    (token,) = set(editor.client.progress_reports) - shown
     editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
     with pytest.raises(JsonRpcException, match="cancelled"):
         await request
@@ -166,8 +169,8 @@ async def test_a_new_target_is_taken_from_the_configuration_and_checked_for(fake
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-async def test_the_server_at_rest_needs_less_than_200_mb_with_its_worker(real: LanguageClient) -> None:
-    editor = Editor(real)
+async def test_the_server_at_rest_needs_less_than_200_mb_with_its_worker(real_editor: Editor) -> None:
+    editor = real_editor
     editor.open(HEADER + elementwise("square"))
     await editor.until(lambda: bool(worker_pids(editor)), "the worker runs")
     assert (await editor.command("check", "square"))["verdict"] == "proved"

@@ -6,6 +6,8 @@ import pytest
 
 from server.conftest import HEADER, Editor, elementwise
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 UNDEFINED = "missing"
 
 

@@ -12,6 +12,8 @@ from lsprotocol import types
 
 from server.conftest import HEADER, Editor, elementwise, worker_pids
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 async def test_a_faulty_kernel_gets_a_squiggle_that_vanishes_with_the_fault(editor: Editor) -> None:
     editor.open(HEADER + elementwise("square", store="refute out of bounds"))
@@ -137,10 +139,15 @@ async def test_an_exception_in_the_verifier_is_reported_and_the_server_goes_on(e
 async def test_status_notifications_count_obligations_per_kernel_and_document(editor: Editor) -> None:
     editor.open(HEADER + elementwise("first") + elementwise("second", store="refute wrong"))
     await editor.until_verdicts("✓ proved (3 obligations)", "✗ 1 refuted")
-    last = {status["kernel"]: status for status in editor.client.statuses}  # type: ignore[attr-defined]
-    assert (last["first"]["state"], last["first"]["proved"]) == ("done", 3)
-    assert (last["second"]["state"], last["second"]["refuted"]) == ("done", 1)
-    assert last[None] == {
+
+    def last() -> dict[str | None, dict[str, object]]:
+        statuses = editor.client.statuses  # type: ignore[attr-defined]
+        return {status["kernel"]: status for status in statuses if status["uri"] == editor.uri}
+
+    await editor.until(lambda: last().get(None, {}).get("state") == "done", "the document is done")
+    assert (last()["first"]["state"], last()["first"]["proved"]) == ("done", 3)
+    assert (last()["second"]["state"], last()["second"]["refuted"]) == ("done", 1)
+    assert last()[None] == {
         "uri": editor.uri, "kernel": None, "state": "done", "proved": 3, "refuted": 1, "unknown": 0,
     }  # fmt: skip
 
