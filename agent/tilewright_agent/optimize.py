@@ -67,7 +67,8 @@ def optimize(
     """Look for a faster variant of a kernel that the verifier proves and that assumes nothing else.
 
     Args:
-        unit: the kernel, without errors.
+        unit: the kernel, without errors. Compile-time arguments count with their defaults, because those are what a
+            rewrite changes; another target than the written one is kept.
         source: the document that holds it; without it the "documents" of the result are the kernel's text.
         runner: `local` or a command that reaches a worker. With a GPU there the best variants are timed beside the
             original; without one the winner is checked for its results only. None: no run at all.
@@ -86,6 +87,8 @@ class _Optimizer:
         self, unit: KernelUnit, source: SourceText | None, runner: str | None, check: Check,
         progress: Progress | None, cancelled: Callable[[], bool] | None, limit: int, sizes: Sizes | None, device: str,
     ) -> None:  # fmt: skip
+        if unit.kernel is not None and any(c.value != c.default for c in unit.kernel.consts):
+            unit = unit.with_consts(unit.kernel.target)
         self.unit, self.document, self.runner, self.check = unit, source, runner, check
         self.progress, self.limit, self.device = progress or _silent, max(1, limit), device
         self.cancelled = cancelled or (lambda: False)
@@ -94,6 +97,7 @@ class _Optimizer:
         self.seen: dict[str, Candidate] = {}
         self.notes: list[str] = []
         self.timed_on = ""
+        self.written_target = ""
 
     def run(self) -> Optimization:
         kernel = self.unit.kernel
@@ -110,6 +114,8 @@ class _Optimizer:
             return self._nothing(original, f"`{kernel.name}` assumes {broken}, which {size_text(found)} breaks")
         self.progress(f"checking {self.unit.name} as written", 0.0)
         source = Source(self.unit.text, kernel)
+        as_written = self.unit.with_consts().kernel
+        self.written_target = as_written.target if as_written is not None else kernel.target
         original.point = source.point()
         self._verify(original)
         self._predict(original)
@@ -160,7 +166,7 @@ class _Optimizer:
         return search.best
 
     def _proposed(self, source: Source, kernel: ir.Kernel, best: Candidate) -> Iterator[tuple[float, Candidate]]:
-        for proposal in proposals(source.knobs, best.point, kernel.target):
+        for proposal in proposals(source.knobs, best.point, self.written_target):
             if self.cancelled():
                 return
             text = source.with_point(dict(proposal.point))
@@ -168,7 +174,7 @@ class _Optimizer:
                 continue
             key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
             # Elaborated anew from its text in the scope of the original: exactly what the person will get.
-            unit = replace(self.unit, text=text, key=f"{self.unit.key}/{key}").with_consts()
+            unit = replace(self.unit, text=text, key=f"{self.unit.key}/{key}").with_consts(kernel.target)
             candidate = Candidate(proposal.point, unit, title(source.point(), proposal.point))
             self.seen[text] = candidate
             if self._refuse(kernel, candidate):

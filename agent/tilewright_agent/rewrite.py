@@ -42,7 +42,7 @@ class _Edit:
 
 
 class Source:
-    """The text of a kernel, read for its knobs."""
+    """The text of a kernel, read for its knobs. Compile-time arguments have the values that the text gives them."""
 
     def __init__(self, text: str, kernel: ir.Kernel) -> None:
         """Raises SyntaxError for text that is no Python; a kernel that elaborates is."""
@@ -73,7 +73,7 @@ class Source:
         for const in self.kernel.consts:
             kind = self._use(const.name)
             if kind:
-                yield Knob(kind, const.name, const.value, const.choices if len(const.choices) > 1 else ())
+                yield Knob(kind, const.name, const.default, const.choices if len(const.choices) > 1 else ())
         yield Knob("warps", "warps", self.kernel.warps)
         tiles, pipeline = self._loop("tiles"), self._loop("pipeline")
         if tiles is not None:

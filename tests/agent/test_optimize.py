@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.support import FMA, GEMM, HEAD, SOFTMAX, unit
+from agent.support import FMA, GEMM, GEMM_SM80, HEAD, SOFTMAX, unit
 from agent.test_runner import fake
 from tilewright.frontend import KernelUnit, parse_module
 from tilewright.source import SourceText
@@ -211,3 +211,23 @@ def test_the_limit_bounds_the_verifications(limit: int) -> None:
 
     optimize(unit(SLOW), check=stub(note), limit=limit)
     assert len(calls) <= 1 + limit + 3  # the kernel as written, the search, and the impossible ones that are explained
+
+
+def test_another_target_than_the_written_one_is_kept_and_splits_no_roles() -> None:
+    found = unit(GEMM_SM80).with_consts("sm_90a")
+    targets: set[str] = set()
+
+    def note(unit: KernelUnit) -> Verdict:
+        assert unit.kernel is not None
+        targets.add(unit.kernel.target)
+        return "proved"
+
+    result = optimize(found, check=stub(note), limit=4)
+    assert targets == {"sm_90a"}
+    assert not any("roles = split" in v.title for v in result.variants)
+    assert 'target="sm_80"' in result.proposed
+
+
+def test_other_compile_time_values_than_the_written_ones_are_left_aside() -> None:
+    given, written = (optimize(u, check=stub(), limit=2) for u in (unit(SLOW).with_consts(BM=128), unit(SLOW)))
+    assert given.proposed == written.proposed

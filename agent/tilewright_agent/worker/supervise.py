@@ -22,6 +22,7 @@ from typing import IO, Any
 from .protocol import PROTOCOL, Message, ProtocolError, decode, encode, failed
 
 START_SECONDS = 180.0  # importing torch from a cold network disk can take minutes
+KILL_SECONDS = 10.0
 DEFAULT_SECONDS = 300.0
 MOST_SECONDS = 3600.0
 
@@ -68,11 +69,17 @@ class _Process:
                 os.killpg(self.process.pid, signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.wait()
+        # A driver that tears down a hung kernel may hold the process for a while; the client need not wait for that.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(KILL_SECONDS)
 
     def epitaph(self) -> str:
         """How the process ended, and the last of what it wrote to stderr."""
-        code = self.process.wait()
+        try:
+            code = self.process.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "the process of the job closed its output and did not end"
         self._errors.join(1.0)
         how = f"exit status {code}"
         if code < 0:
