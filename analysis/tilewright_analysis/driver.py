@@ -128,7 +128,9 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
     begin = perf_counter()
     try:
         for obligation in check.run(context):
-            yield replace(replayed(context.kernel, obligation, context.decider), milliseconds=_ms(begin))
+            yield replace(
+                replayed(context.kernel, obligation, context.decider, context.refuted), milliseconds=_ms(begin)
+            )
             begin = perf_counter()
     except Exception as error:
         # One broken check must not take the others with it, nor pass for a proof.

@@ -7,7 +7,7 @@ situation is reached. If nothing goes wrong there, the verifier was wrong, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -20,16 +20,22 @@ from tilewright.ir.expr import EvaluationError, Size, evaluate
 
 from .checks.outcome import situation
 from .integers import Decider
+from .integers.ranges import known_divisors
 from .report import Counterexample, Family, Finding, Obligation
 
 REPLAYED: frozenset[Family] = frozenset(("tags", "memory", "grid", "async"))
 # Orders of execution tried for faults that need an unlucky one; the others show in the first run.
 _ASYNC_TRIES = 20
+# A broken protocol shows as what follows from it, depending on the schedule: a wait that meets the wrong phase lets a
+# stage be read too early, or blocks.
+_PROTOCOL: frozenset[Kind] = frozenset(("race", "stale", "uninitialized", "deadlock", "phase", "arrivals", "bytes"))
+_CONSEQUENCES: dict[str, frozenset[Kind]] = dict.fromkeys(("TW402", "TW403", "TW405", "TW407"), _PROTOCOL)
+_MOST_LARGER = 24
 _MOST_ELEMENTS = 1 << 22
 _MOST_PRODUCTS = 1 << 31
 
 
-def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider) -> Obligation:
+def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before: Collection[str] = ()) -> Obligation:
     """`obligation` with its counterexample marked as replayed, or as unknown if it does not show.
 
     Left as it is when there is nothing to run: not refuted, no sizes, a family that the interpreter has no notion of,
@@ -43,7 +49,13 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider) -> Obl
         # Trip counts alone decided; the smallest sizes that may be launched give the same ones or more.
         kept = {n: v for n, v in example.sizes.items() if v >= 1}
         sizes = decider.complete(kept, kernel.sizes, tuple(a.expr for a in kernel.assumptions))
-        example = replace(example, sizes=sizes)
+        shown = replace(example, sizes=sizes)
+        finding = replace(
+            finding,
+            message=finding.message.replace(situation(example), situation(shown)),
+            counterexample=shown,
+        )
+        obligation, example = replace(obligation, finding=finding), shown
     if example is None or example.replayed or not feasible(kernel, example.sizes):
         return obligation
     tries = _ASYNC_TRIES if obligation.family in ("async", "tags") else 0
@@ -53,6 +65,9 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider) -> Obl
         return _doubtful(obligation, finding, f"its sizes cannot be run: {error}")
     if found is not None:
         shown = found.kind in _kinds(obligation.code)
+        if obligation.family == "tags" and not shown and any(c.startswith("TW4") for c in before):
+            how = "not decided because of the fault in the order of accesses"
+            return replace(obligation, verdict="unknown", finding=None, how=how)
         return replace(obligation, finding=replace(finding, counterexample=replace(example, replayed=shown)))
     # Tags are compared as formulas, and the sizes that came out may make two of them equal by accident.
     for sizes in _larger(kernel, example.sizes) if obligation.family == "tags" else ():
@@ -66,7 +81,7 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider) -> Obl
 
 
 def _kinds(code: str) -> frozenset[Kind]:
-    return KINDS_OF_CODE.get(code, frozenset())
+    return KINDS_OF_CODE.get(code, frozenset()) | _CONSEQUENCES.get(code, frozenset())
 
 
 def _run(kernel: ir.Kernel, sizes: Mapping[str, int], tries: int, code: str) -> Violation | None:
@@ -85,7 +100,7 @@ def _tagless(code: str) -> bool:
 
 
 def _larger(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """One to three tiles in each dimension, smallest first, as far as assumptions and patience allow."""
+    """One to three tiles in each dimension, full or not, smallest first, as far as assumptions and patience allow."""
     tiles = dict.fromkeys(kernel.sizes, 1)
     for stmt in ir.walk(kernel.body):
         view = getattr(stmt, "view", None)
@@ -93,11 +108,21 @@ def _larger(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, i
             for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
                 if isinstance(extent, Size):
                     tiles[extent.name] = max(tiles[extent.name], length)
-    for counts in sorted(product((1, 2, 3), repeat=len(tiles)), key=lambda c: (sum(c), c)):
-        larger = {n: t * c for (n, t), c in zip(tiles.items(), counts, strict=True)}
-        allowed = all(evaluate(a.expr, larger) for a in kernel.assumptions)
-        if larger != dict(sizes) and allowed and feasible(kernel, larger):
-            yield larger
+    unit = known_divisors(a.expr for a in kernel.assumptions)
+    choices: list[list[int]] = []
+    for name, tile in tiles.items():
+        least = unit.get(name, 1)
+        tile = -(-tile // least) * least
+        choices.append(sorted({tile, 2 * tile, 3 * tile, tile + least, 2 * tile + least}))
+    found = 0
+    for choice in sorted(product(*choices), key=lambda c: (sum(c), c)):
+        larger = dict(zip(tiles, choice, strict=True))
+        if larger == dict(sizes) or not all(evaluate(a.expr, larger) for a in kernel.assumptions):
+            continue
+        if found == _MOST_LARGER or not feasible(kernel, larger):
+            return
+        found += 1
+        yield larger
 
 
 def _at(finding: Finding, example: Counterexample, sizes: dict[str, int], found: Violation) -> Finding:
@@ -110,8 +135,12 @@ def _at(finding: Finding, example: Counterexample, sizes: dict[str, int], found:
         element=found.element,
         replayed=True,
     )
-    text = re.sub(r" \(-?\d+ and -?\d+ at these sizes\)", "", finding.message)
-    text = text.replace(situation(example), situation(shown))
+    if found.kind == "completeness":
+        # What was covered depends on the sizes.
+        text = f"{found.message[:1].upper()}{found.message[1:]}. {situation(shown)}"
+    else:
+        text = re.sub(r" \(-?\d+ and -?\d+ at these sizes\)", "", finding.message)
+        text = text.replace(situation(example), situation(shown))
     return replace(finding, message=text, counterexample=shown)
 
 
