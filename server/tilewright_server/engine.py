@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from tilewright.frontend import KernelUnit, Module, parse_module
 from tilewright.ir.nodes import Kernel
 from tilewright.source import SourceText
+from tilewright.targets import TARGETS
 from tilewright_analysis.report import Finding, KernelReport, Obligation
 from tilewright_server.errors import UsageError
 from tilewright_server.sources import mentions_tilewright
@@ -29,7 +30,12 @@ def parse(source: SourceText, previous: Module | None = None) -> Module:
 
 
 def configured(unit: KernelUnit, target: str = "", constants: Mapping[str, int] | None = None) -> KernelUnit:
-    """The unit for another target (empty: its own) and with those of `constants` that it has."""
+    """The unit for another target (empty: its own) and with those of `constants` that it has.
+
+    Raises UsageError for a target that does not exist.
+    """
+    if target and target not in TARGETS:
+        raise UsageError(f"unknown target {target}; there are {', '.join(TARGETS)}")
     own = {c.name for c in unit.kernel.consts} if unit.kernel is not None else set[str]()
     chosen = {name: value for name, value in (constants or {}).items() if name in own}
     if not target and not chosen:

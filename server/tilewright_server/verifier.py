@@ -109,12 +109,7 @@ class Verifier:
             except Exception:  # the queue must outlive any single job
                 log.exception("verification of %s failed", self._current.name if self._current else "nothing")
                 if self._current is not None:
-                    self._tell(
-                        self._current,
-                        GivenUp(
-                            "The verdict could not be had because of an error in Tilewright; see the log of the server."
-                        ),
-                    )
+                    self._tell(self._current, GivenUp(NO_VERDICT))
                 await asyncio.sleep(0.5)
             finally:
                 self._current = None
@@ -174,6 +169,9 @@ class Verifier:
                 return False
             case Checked():
                 self._tell(job, reply)
+                return True
+            case Failed(message=message, expected=True):
+                self._tell(job, GivenUp(f"{job.name} was not checked: {message}"))
                 return True
             case Failed(message=message, details=details):
                 log.error("the verifier failed on kernel %s: %s\n%s", job.name, message, details)

@@ -227,6 +227,19 @@ async def fake_log(tmp_path: Path) -> AsyncIterator[tuple[Editor, Path]]:
 
 
 @pytest_lsp.fixture(
+    scope="session", loop_scope="session", config=ClientServerConfig(server_command=COMMAND, client_factory=client)
+)
+async def asked(lsp_client: LanguageClient) -> AsyncIterator[None]:
+    """A client that answers `workspace/configuration`, with a target that does not exist."""
+    lsp_client.set_configuration({"target": "sm_12", "runner": "local"}, section="tilewright")
+    can = capabilities()
+    can.workspace = types.WorkspaceClientCapabilities(configuration=True)
+    await lsp_client.initialize_session(types.InitializeParams(can))
+    yield
+    await lsp_client.shutdown_session()
+
+
+@pytest_lsp.fixture(
     scope="session",
     loop_scope="session",
     config=ClientServerConfig(server_command=COMMAND, client_factory=client, server_env=fake_environment()),

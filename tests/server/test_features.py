@@ -168,6 +168,26 @@ async def test_a_new_target_is_taken_from_the_configuration_and_checked_for(fake
     assert log.read_text().split() == ["square", "square"], "the first verdict still holds"
 
 
+async def test_a_request_that_fails_leaves_the_server_answering(editor: Editor) -> None:
+    never_opened = Editor(editor.client)
+    never_opened.text = "x"
+    never_opened.replace("x", "y")
+    assert await never_opened.lenses() == []
+    with pytest.raises(JsonRpcException, match="not defined"):
+        await editor.client.workspace_execute_command_async(types.ExecuteCommandParams("tilewright.server.fly", []))
+    with pytest.raises(JsonRpcException, match="none given"):
+        await editor.client.workspace_execute_command_async(types.ExecuteCommandParams("tilewright.server.check", []))
+    editor.open(HEADER + elementwise("square"))
+    await editor.until_verdicts("✓ proved (3 obligations)")
+
+
+async def test_a_client_without_options_is_asked_for_its_configuration(asked: LanguageClient) -> None:
+    editor = Editor(asked)
+    editor.open(HEADER + elementwise("square").replace('target="sm_80"', 'target="sm_90a"'))
+    await editor.until_verdicts("? not checked")
+    assert any("square was not checked: unknown target sm_12; there are sm_80" in m.message for m in asked.messages)
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 async def test_the_server_at_rest_needs_less_than_200_mb_with_its_worker(real_editor: Editor) -> None:
     editor = real_editor
