@@ -65,6 +65,7 @@ class Connection:
         self.command = list(command)
         self._cancelled = cancelled or (lambda: False)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
+        self._outgoing: queue.Queue[bytes | None] = queue.Queue()
         self._stderr: deque[bytes] = deque(maxlen=20)
         self._noise: list[bytes] = []  # what came before the greeting
         try:
@@ -77,6 +78,7 @@ class Connection:
         self._drain = threading.Thread(target=self._read_stderr, daemon=True)
         self._drain.start()
         threading.Thread(target=self._read_stdout, daemon=True).start()
+        threading.Thread(target=self._write_stdin, daemon=True).start()
         try:
             self.hello = self._greeting()
         except BaseException:
@@ -138,9 +140,7 @@ class Connection:
 
     def close(self) -> None:
         """End the worker: closing its input is the polite way, then it is killed."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        self._outgoing.put(None)
         try:
             self._process.wait(2.0)
         except subprocess.TimeoutExpired:
@@ -216,10 +216,16 @@ class Connection:
         return f"; it said:\n{text[-1500:]}" if text else ""
 
     def _send(self, message: Message) -> None:
+        self._outgoing.put(encode(message))
+
+    def _write_stdin(self) -> None:
+        """In a thread of its own: a command that does not read must not hold the caller, who may want to cancel."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # the end of its output says more about why
-            self._process.stdin.write(encode(message))
-            self._process.stdin.flush()
+            while (line := self._outgoing.get()) is not None:
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+            self._process.stdin.close()
 
     def _read_stdout(self) -> None:
         assert self._process.stdout is not None

@@ -13,7 +13,7 @@ import pytest
 
 from agent.support import FMA, GEMM, GEMM_SM80, SOFTMAX, program, unit
 from tilewright_agent.runner import Runner, run_unit
-from tilewright_agent.transport import Connection, ConnectionFailed, worker_command
+from tilewright_agent.transport import Cancelled, Connection, ConnectionFailed, worker_command
 from tilewright_agent.worker.protocol import PROTOCOL
 
 HELLO = {
@@ -151,6 +151,15 @@ def test_a_hanging_run_can_be_cancelled(tmp_path: Path) -> None:
     result = run_unit(unit(FMA), runner, cancelled=asked.is_set)
     assert (result.status, result.failure) == ("cancelled", "cancelled")
     assert time.monotonic() - start < 15
+
+
+def test_a_command_that_never_reads_can_be_cancelled(tmp_path: Path) -> None:
+    # More than a pipe holds, to a worker that greets and then sleeps.
+    runner = program(tmp_path, f"import json, time\nprint(json.dumps({HELLO!r}), flush=True)\ntime.sleep(600)")
+    start = time.monotonic()
+    with pytest.raises(Cancelled), Runner(runner, lambda: time.monotonic() - start > 1.0) as session:
+        session.connection.request({"type": "job", "id": "1", "padding": "x" * 1_000_000})
+    assert time.monotonic() - start < 30
 
 
 def test_a_worker_is_killed_when_its_client_is_done(tmp_path: Path) -> None:

@@ -127,6 +127,16 @@ def test_one_bad_job_does_not_end_the_worker(client: Client, act: str, failure: 
     assert (second["id"], second["status"]) == ("2", "ok")
 
 
+def test_a_job_process_that_never_reads_a_large_job_is_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "deaf.py"
+    script.write_text(FAKE_JOB.replace("line = sys.stdin.readline()", "time.sleep(600)"), encoding="utf-8")
+    made = Client([sys.executable, "-c", SERVE, str(script)])
+    made.say(job("1", seconds=0.5, padding="x" * 1_000_000))
+    assert made.result()["failure"] == "timeout"
+    made.process.kill()
+    made.process.wait()
+
+
 def test_each_job_has_a_process_of_its_own_that_is_gone_afterwards(client: Client) -> None:
     pids: list[int] = []
     for identity in ("1", "2"):

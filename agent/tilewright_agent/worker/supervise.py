@@ -56,11 +56,8 @@ class _Process:
         threading.Thread(target=self._read, args=(events,), daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        """Hand the job over. A process that has died shows by its exit event, so a broken pipe is no error here."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
+        """Hand the job over, without waiting: a process that hangs before it reads must not hold the worker."""
+        threading.Thread(target=self._write, args=(line,), daemon=True).start()
 
     def kill(self) -> None:
         """End the process and what it started."""
@@ -89,6 +86,13 @@ class _Process:
                 how = f"signal {-code}"
         tail = b"".join(self.stderr).decode("utf-8", "replace").strip()
         return f"the process of the job died ({how})" + (f"; its last words:\n{tail[-2000:]}" if tail else "")
+
+    def _write(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        # A process that has died shows by its exit event, so a broken pipe is no error here.
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(line)
+            self.process.stdin.flush()
 
     def _read(self, events: queue.Queue[Event]) -> None:
         assert self.process.stdout is not None

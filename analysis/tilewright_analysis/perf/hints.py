@@ -17,6 +17,9 @@ from tilewright_analysis.report import Finding
 
 _LOW_OCCUPANCY = 0.25
 _LOW_WAVE = 0.85
+_FULL_LINE = (
+    4  # bytes a thread with which a warp asks for a whole line; they reach full bandwidth (docs/measurements.md)
+)
 
 
 def hints(
@@ -66,11 +69,13 @@ def _bank_conflicts(kernel: ir.Kernel) -> Iterator[Finding]:
 
 def _vectors(kernel: ir.Kernel) -> Iterator[Finding]:
     for width in vector_widths(kernel):
-        if width.bytes < width.best:
+        if width.bytes < min(width.best, _FULL_LINE):
             verb = "stores to" if width.write else "loads from"
+            amount = f"{width.bytes} byte{'s' * (width.bytes > 1)}"
             yield _hint(
                 "TW702",
-                f"a thread {verb} '{width.tensor}' {width.bytes} bytes at a time where {width.best} would be possible: "
+                f"a thread {verb} '{width.tensor}' {amount} at a time, so a warp asks "
+                f"for {32 * width.bytes} bytes of a line of 128, where {width.best} a thread would be possible: "
                 f"{width.reason}",
                 width.span, kernel,
             )  # fmt: skip

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from analysis.kernels import cp_async_gemm, fma, softmax, split_gemm, x
+from tilewright.dtypes import f16
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType
+from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import SwizzledShared
 from tilewright_analysis.perf import Compiled, Timing, hints, hover_markdown
 
@@ -42,11 +43,20 @@ def test_unswizzled_rings_conflict_and_swizzled_ones_do_not() -> None:
     assert "TW701" not in codes(fine, **BIG)
 
 
+def in_half(kernel: ir.Kernel) -> ir.Kernel:
+    """The kernel on f16 tensors and tiles."""
+    params = tuple(replace(p, type=replace(p.type, dtype=f16)) for p in kernel.params)
+    types = {n: replace(t, dtype=f16) if isinstance(t, TileType) else t for n, t in kernel.types.items()}
+    return replace(kernel, params=params, types=types)
+
+
 def test_rows_of_unknown_length_are_moved_in_small_pieces() -> None:
-    assert "TW702" in codes(softmax(), M=4096, N=1000)
-    assert "TW702" not in codes(assuming(softmax(), "N % 4 == 0"), M=4096, N=1000)
-    message = next(f.message for f in hints(softmax(), {"M": 4096, "N": 1000}))
-    assert "tw.assume(N % 4 == 0)" in message
+    rows = in_half(softmax())
+    assert "TW702" in codes(rows, M=4096, N=1000)
+    message = next(f.message for f in hints(rows, {"M": 4096, "N": 1000}) if f.code == "TW702")
+    assert "64 bytes of a line of 128" in message and "tw.assume(N % 8 == 0)" in message
+    assert "TW702" not in codes(assuming(rows, "N % 8 == 0"), M=4096, N=1000)
+    assert "TW702" not in codes(softmax(), M=4096, N=1000), "4 bytes a thread reach full bandwidth"
 
 
 def test_blocks_that_fill_little_of_a_multiprocessor_are_named() -> None:
@@ -69,7 +79,7 @@ def test_a_good_gemm_gets_no_hint() -> None:
 
 
 def test_hints_are_hints() -> None:
-    found = hints(softmax(), {"M": 4096, "N": 1000})
+    found = hints(in_half(softmax()), {"M": 4096, "N": 1000})
     assert found
     assert {f.severity for f in found} == {"hint"}
     assert all(f.kernel == "softmax" for f in found)
