@@ -17,7 +17,9 @@ Shape = tuple[int, ...]
 
 
 class Program:
-    """A random straight-line program, with branches and loops over it, that stores all it has made."""
+    """A random straight-line program, with branches and loops over it, that stores all it has made.
+
+    One program; K must be at least 64 for each value."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -28,16 +30,13 @@ class Program:
         body: list[ir.Stmt] = [self.load(shape) for shape in ((ROWS, COLUMNS), (COLUMNS,), (ROWS, 1))]
         for _ in range(steps):
             body.extend(self.step())
-        body.extend(self.store(name) for name in self.values())
+        body.extend(self.store(name, place) for place, name in enumerate(self.values()))
         params = [
-            tensor("X", f32, "M", "N"),
-            tensor("Y", f32, "N"),
-            tensor("OUT", f32, "M", "N"),
-            tensor("LINE", f32, "N"),
-        ]
+            tensor("X", f32, "M", "N"), tensor("Y", f32, "N"), tensor("OUT", f32, "K", "N"), tensor("LINE", f32, "K"),
+        ]  # fmt: skip
         warps = self.random.choice((1, 2, 4, 8))
         assumptions = self.random.choice(((), ("N % 4 == 0",), ("N % 64 == 0",)))
-        return kernel("random", "sm_80", warps, params, (programs("t", "M", False, *body),), self.types, assumptions)
+        return kernel("random", "sm_80", warps, params, (programs("t", "1", False, *body),), self.types, assumptions)
 
     def new(self, shape: Shape, dtype: DType = f32) -> str:
         self.serial += 1
@@ -61,10 +60,13 @@ class Program:
         at = view("Y", ("t * 8",), shape) if len(shape) == 1 else view("X", ("t * 32", 0), shape)
         return ir.Load(self.new(shape), at, 0.0, "direct")
 
-    def store(self, name: str) -> ir.Stmt:
+    def store(self, name: str, place: int) -> ir.Stmt:
+        """Each value has 64 rows of OUT, or 64 elements of LINE, to itself."""
         shape = self.shape(name)
-        at = view("LINE", ("t * 8",), shape) if len(shape) == 1 else view("OUT", ("t * 32", 0), shape)
-        return ir.Store(at, name, "direct")
+        first = f"t * 64 + {64 * place}"
+        return ir.Store(
+            view("LINE", (first,), shape) if len(shape) == 1 else view("OUT", (first, 0), shape), name, "direct"
+        )
 
     def step(self) -> list[ir.Stmt]:
         kind = self.random.choice(
@@ -79,7 +81,7 @@ class Program:
                     return []
                 return [ir.Compute(self.new(both), self.random.choice(("add", "mul", "maximum")), (ref(a), ref(b)))]
             case "unary":
-                return [ir.Compute(self.new(shape), self.random.choice(("exp", "neg", "abs", "copy")), (ref(a),))]
+                return [ir.Compute(self.new(shape), self.random.choice(("sigmoid", "neg", "abs", "copy")), (ref(a),))]
             case "reduce" if len(shape) == 2:
                 axis, keep = self.random.randrange(2), self.random.random() < 0.5
                 rest = tuple(1 if d == axis else n for d, n in enumerate(shape)) if keep else (shape[1 - axis],)
