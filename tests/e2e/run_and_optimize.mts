@@ -21,6 +21,10 @@ await inWindow(async (window) => {
   await window.step("hover shows the facts of the kernel");
   await window.page.mouse.move(5, 890);
 
+  await (await window.lensOf(kernel, "proved")).click();
+  await window.notification(new RegExp(`${kernel}: proved, (\\d+) of \\1 obligations proved`)).waitFor();
+  await window.step("check answers with the verdict");
+
   await (await window.lensOf(kernel, /^Run$/)).click();
   const result = window.notification(new RegExp(`${kernel}: correct .*interpreter`));
   await result.waitFor();
