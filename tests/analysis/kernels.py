@@ -286,6 +286,97 @@ def cp_async_gemm(
     return kernel("gemm_sm80", "sm_80", warps, params, body, types)
 
 
+def attention(bm: int = 64, bn: int = 64, d: int = 64, warps: int = 4) -> ir.Kernel:
+    """Online-softmax attention of one head: keys and values copied one step ahead by cp.async, mma_v2."""
+    ref = ir.TileRef
+
+    def copies(at: str, stage: str) -> tuple[ir.Stmt, ...]:
+        return (
+            ir.CpAsync(view("K", (at, 0), (bn, d)), buf("k_ring", stage)),
+            ir.CpAsync(view("V", (at, 0), (bn, d)), buf("v_ring", stage)),
+        )
+
+    body = (
+        ir.AllocShared("q_tile"),
+        ir.AllocShared("k_ring"),
+        ir.AllocShared("v_ring"),
+        programs("i", f"cdiv(M, {bm})", False,
+            ir.CpAsync(view("Q", (f"i * {bm}", 0), (bm, d)), buf("q_tile")),
+            if_("0 < N", *copies("0", "0")),
+            ir.CpCommit(),
+            ir.Compute("m", "full", (float("-inf"),)),
+            ir.Compute("l", "full", (0.0,)),
+            zeros("acc"),
+            for_("j", 0, "N", bn,
+                if_(f"j + {bn} < N", *copies(f"j + {bn}", f"(j // {bn} + 1) % 2")),
+                ir.CpCommit(),
+                ir.CpWait(1),
+                ir.Sync(),
+                ir.SharedLoad("q", buf("q_tile")),
+                ir.SharedLoad("k", buf("k_ring", f"j // {bn} % 2")),
+                ir.Compute("kt", "transpose", (ref("k"),)),
+                zeros("z"),
+                ir.Mma("s", "q", "kt", "z", "mma_v2"),
+                ir.Compute("top", "max", (ref("s"),), axis=1, keep=True),
+                ir.Compute("new", "maximum", (ref("m"), ref("top"))),
+                ir.Compute("e", "sub", (ref("s"), ref("new"))),
+                ir.Compute("p", "exp", (ref("e"),)),
+                ir.Compute("g", "sub", (ref("m"), ref("new"))),
+                ir.Compute("alpha", "exp", (ref("g"),)),
+                ir.Compute("l", "mul", (ref("l"), ref("alpha"))),
+                ir.Compute("row", "sum", (ref("p"),), axis=1, keep=True),
+                ir.Compute("l", "add", (ref("l"), ref("row"))),
+                ir.Compute("acc", "mul", (ref("acc"), ref("alpha"))),
+                ir.SharedLoad("v", buf("v_ring", f"j // {bn} % 2")),
+                ir.Compute("h", "cast", (ref("p"),)),
+                ir.Mma("acc", "h", "v", "acc", "mma_v2"),
+                ir.Compute("m", "copy", (ref("new"),)),
+                ir.Sync(),
+            ),
+            ir.CpWait(0),
+            ir.Compute("o", "div", (ref("acc"), ref("l"))),
+            ir.Store(view("O", (f"i * {bm}", 0), (bm, d)), "o", "direct"),
+        ),
+    )  # fmt: skip
+    shared = SwizzledShared(8, 2, 4)
+    types: dict[str, Type] = {
+        "q_tile": SharedType(f16, (bm, d), 1, False, shared),
+        "k_ring": SharedType(f16, (bn, d), 2, True, shared),
+        "v_ring": SharedType(f16, (bn, d), 2, True, shared),
+    }
+    types |= {n: TileType(f32, (bm, 1)) for n in ("m", "l", "top", "new", "g", "alpha", "row")}
+    types |= {n: TileType(f32, (bm, bn)) for n in ("z", "s", "e", "p")}
+    types |= {n: TileType(f32, (bm, d)) for n in ("acc", "o")}
+    types |= {"q": TileType(f16, (bm, d)), "k": TileType(f16, (bn, d)), "kt": TileType(f16, (d, bn))}
+    types |= {"v": TileType(f16, (bn, d)), "h": TileType(f16, (bm, bn))}
+    params = tuple(tensor(n, f16, size, str(d)) for n, size in (("Q", "M"), ("K", "N"), ("V", "N"), ("O", "M")))
+    return kernel("attention", "sm_80", warps, params, body, types)
+
+
+def two_passes(rows: int = 16, bn: int = 64, warps: int = 4) -> ir.Kernel:
+    """Row maxima in a first loop, subtracted in a second one."""
+    ref = ir.TileRef
+    body = (
+        programs("i", f"cdiv(M, {rows})", True,
+            ir.Compute("m", "full", (float("-inf"),)),
+            for_("k", 0, "N", bn,
+                ir.Load("x", view("X", (f"i * {rows}", "k"), (rows, bn)), float("-inf"), "direct"),
+                ir.Compute("top", "max", (ref("x"),), axis=1, keep=True),
+                ir.Compute("m", "maximum", (ref("m"), ref("top"))),
+            ),
+            for_("k", 0, "N", bn,
+                ir.Load("x", view("X", (f"i * {rows}", "k"), (rows, bn)), 0.0, "direct"),
+                ir.Compute("y", "sub", (ref("x"), ref("m"))),
+                ir.Store(view("OUT", (f"i * {rows}", "k"), (rows, bn)), "y", "direct"),
+            ),
+        ),
+    )  # fmt: skip
+    types: dict[str, Type] = {n: TileType(f32, (rows, bn)) for n in ("x", "y")}
+    types |= {n: TileType(f32, (rows, 1)) for n in ("m", "top")}
+    params = (tensor("X", f32, "M", "N"), tensor("OUT", f32, "M", "N"))
+    return kernel("two_passes", "sm_80", warps, params, body, types)
+
+
 def fma(block: int = 1024, warps: int = 4) -> ir.Kernel:
     """OUT = X * Y + X, elementwise."""
     at = ("i * " + str(block),)

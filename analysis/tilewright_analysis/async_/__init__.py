@@ -1,4 +1,4 @@
-"""The asynchronous engine: races, phases, deadlock, fences and coordinate tags of explicit kernels, for all trip counts."""
+"""The asynchronous engine: races, phases, deadlock, fences and coordinate tags, for all trip counts."""
 
 from tilewright_analysis.async_.explore import explore, replay_request
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget, ReplayRequest

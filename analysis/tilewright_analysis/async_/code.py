@@ -142,7 +142,10 @@ class Slot:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Instr:
-    """Base of all instructions. `uses` are slots read, `reads` and `writes` register tiles; `elect`: one thread only."""
+    """Base of all instructions.
+
+    `uses` are slots read, `reads` and `writes` register tiles; `elect`: one thread only.
+    """
 
     stmt: ir.Stmt
     number: int = 0

@@ -9,7 +9,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.reporter import Reporter
-from tilewright_analysis.async_.state import INF, Process, State
+from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
 from tilewright_analysis.async_.tags import (
     Axis,
@@ -33,6 +33,7 @@ class Tags:
         self.program = program
         self.report = TagFindings(report)
         self.needs = contracted_dims(program)
+        self.outer = {o.outer for o in program.oracles}
         self.facts = Facts.of(program.kernel.assumptions)
 
     def unknown(self, rank: int) -> Value:
@@ -68,7 +69,8 @@ class Tags:
     # ------------------------------------------------------------------------------------------- products
 
     def product(
-        self, s: State, p: Process, o: c.Wgmma | c.Mma, a: Value, b: Value, acc: Value | None, depth: int, token: int | None
+        self, s: State, p: Process, o: c.Wgmma | c.Mma, a: Value, b: Value, acc: Value | None, depth: int,
+        token: int | None,
     ) -> Value:  # fmt: skip
         """`a @ b + acc`: the contracted axes must carry equal coordinates, the accumulator those of the product."""
         rows, left = a.axes if len(a.axes) == 2 else (None, None)
@@ -92,26 +94,27 @@ class Tags:
                 elif isinstance(held, Lost):
                     self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
         if isinstance(along, Tag):
-            covers = self._contracted(s, p, o, covers, along, depth)
+            covers = self._contracted(s, p, o, covers, along, depth, f"{a.source} @ {b.source}")
         return Value(axes, covers, token)
 
     def _contracted(
-        self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int
+        self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, source: str
     ) -> tuple[Cover, ...]:
         low, high = along.const, along.const + depth
         if along.symbol == 0 and low < 0:
             self.report.negative(p, o, along)
             return covers
         part = Interval(low, along.slopes, high, along.slopes)
+        start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text, source)
         for i, cover in enumerate(covers):
-            if (cover.dim, cover.symbol, cover.outer) != (along.dim, along.symbol, along.outer):
+            if cover.key != start.key:
                 continue
             if cover.intervals and low < cover.intervals[0].low:
                 self.report.negative(p, o, along)
                 return covers
-            twice = overlap(cover, low, high)
+            twice = (low, high) if cover.complete else overlap(cover, low, high)
             if twice is not None:
-                if twice[0] < self.size_bounds(s, along.dim, p.outer, _moving(along.slopes))[1]:
+                if twice[0] < self.size_bounds(s, along.dim, self._around(p), _moving(along.slopes))[1]:
                     self.report.twice(s, p, o, along, twice)
                 return covers
             if cover.intervals and along.dim in self.program.mixed and not s.exact:
@@ -120,16 +123,26 @@ class Tags:
                 if end.high_slopes and not along.slopes:
                     self.report.negative(p, o, along)
             return (*covers[:i], joined(cover, part), *covers[i + 1 :])
-        start = Cover(along.dim, along.symbol, along.outer, (), p.outer, along.text)
-        return (*covers, joined(start, part))
+        whole = joined(start, part)
+        extent = self.program.dims[along.dim]
+        if along.symbol == 0 and extent.is_constant and low == 0 and high >= extent.const:
+            whole = _completed(whole)
+        return (*covers, whole)
+
+    def _around(self, p: Process) -> Instance:
+        """The loop around a process in whose iterations trip counts differ, and its position there."""
+        for loop in p.role.loops:
+            if loop.oracle is not None and loop.oracle in self.outer and loop.start < p.pc < loop.end:
+                return loop.oracle, p.outer
+        return -1, 0
 
     # ------------------------------------------------------------------------------------------- completeness
 
-    def size_bounds(self, s: State, dim: int, outer: int, along: frozenset[int]) -> tuple[float, float]:
+    def size_bounds(self, s: State, dim: int, outer: Instance, along: frozenset[int]) -> tuple[float, float]:
         """(least, greatest) value of a dimension's extent that the decided trip counts of an iteration allow.
 
-        `along`: oracles whose positions the compared coordinates move with. Of all others only what the normal form keeps
-        may be used: numbers below their limit.
+        `along`: oracles whose positions the compared coordinates move with. Of all others only what the normal form
+        keeps may be used: numbers below their limit.
         """
         extent = self.program.dims[dim]
         if extent.is_constant:
@@ -143,7 +156,9 @@ class Tags:
             scaled = tuple((k, v * factor) for k, v in extent.terms)
             if factor <= 0 or form.terms != scaled:
                 continue
-            at = (i, outer if oracle.outer is not None else 0)
+            if oracle.outer is not None and oracle.outer != outer[0]:
+                continue
+            at = (i, outer[1] if oracle.outer is not None else 0)
             least, most = s.oracles.get(at, (oracle.minimum, oracle.maximum))
             if i not in along:
                 limit = self.program.limits[i]
@@ -180,16 +195,13 @@ class Tags:
 
     def closed(self, s: State, p: Process, o: c.Instr, value: Value) -> Value:
         """`value` with the contractions that are complete marked so, which makes them independent of the iteration."""
-        covers = [
-            Cover(v.dim, v.symbol, v.outer, (), v.inner, v.text, True) if self.complete(s, v) else v
-            for v in value.covers
-        ]
-        for dim in self._missing(s, p, o, value):
-            if self.size_bounds(s, dim, p.outer, frozenset())[1] <= 0:
-                covers.append(Cover(dim, 0, -1, (), p.outer, "", True))
+        covers = [_completed(v) if not v.complete and self.complete(s, v) else v for v in value.covers]
+        missing = self._missing(value, p, o)
+        if any(self.size_bounds(s, dim, self._around(p), frozenset())[1] <= 0 for dim in missing):
+            covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
         return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source)
 
-    def _missing(self, s: State, p: Process, o: c.Instr, value: Value) -> list[int]:
+    def _missing(self, value: Value, p: Process, o: c.Instr) -> list[int]:
         held = {v.dim for v in value.covers}
         return sorted(self.needs.get((p.role.name, o.number), frozenset()) - held)
 
@@ -200,10 +212,12 @@ class Tags:
         for cover in value.covers:
             if not self.complete(s, cover):
                 self.report.incomplete(s, p, o, cover, self._cover_bounds(s, cover))
-        for dim in self._missing(s, p, o, value):
-            bounds = self.size_bounds(s, dim, p.outer, frozenset())
-            if bounds[1] > 0:
-                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), p.outer, ""), bounds)
+        missing = self._missing(value, p, o)
+        bounds = [self.size_bounds(s, dim, self._around(p), frozenset()) for dim in missing]
+        # A contraction over nothing needs no other one inside of it.
+        if all(most > 0 for _, most in bounds):
+            for dim, sizes in zip(missing, bounds, strict=True):
+                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), self._around(p), ""), sizes)
         for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
             if axis is None:
                 continue
@@ -215,6 +229,10 @@ class Tags:
                 self.report.misplaced_dimension(s, p, o, box, i, axis, axis.dim in box.dims)
             elif not self.agree(s, p, o, "TW103", axis, want):
                 self.report.misplaced(s, p, o, box, i, axis, want)
+
+
+def _completed(cover: Cover) -> Cover:
+    return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True)
 
 
 def _moving(slopes: Slopes) -> frozenset[int]:

@@ -50,6 +50,8 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     if not roles:
         roles = [ir.Role("", kernel.warps, None, tuple(rest))]
     encoded = [_RoleEncoder(tables, role).encode() for role in roles]
+    if sum(o.is_programs for o in tables.oracles) > 1:
+        raise Unsupported("the roles run different grids, so their tiles cannot be matched", kernel.span)
     alike, limits = families(tables)
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,

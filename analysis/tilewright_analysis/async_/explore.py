@@ -35,8 +35,8 @@ def explore(
 ) -> AsyncResult:
     """Decide the asynchronous and tag obligations of an explicit kernel, automatic syncs included, for all sizes.
 
-    Refuted outcomes carry sizes, iteration, role and a trace; unknown ones say what is missing. Never raises for a kernel
-    that the front end accepts.
+    Refuted outcomes carry sizes, iteration, role and a trace; unknown ones say what is missing. Never raises for a
+    kernel that the front end accepts.
     """
     budget = budget or Budget()
     start = time.perf_counter()
@@ -82,7 +82,10 @@ def _ms(start: float) -> float:
 def _confirm(
     program: c.Program, first: Searched, budget: Budget, cancelled: Callable[[], bool] | None
 ) -> tuple[dict[Key, AsyncOutcome], dict[Key, str]]:
-    """(refuted outcomes, what is missing) for what a search found: again breadth first, without merging, with traces."""
+    """(refuted outcomes, what is missing) for what a search found.
+
+    Searches again breadth first, without merging, with traces.
+    """
     confirmed: dict[Key, AsyncOutcome] = {}
     doubtful: dict[Key, str] = {}
     open_keys: set[Key] = set()

@@ -13,7 +13,7 @@ from tilewright.source import Span
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import Access, Phase, Process, State
-from tilewright_analysis.async_.words import at, describe, touched, words
+from tilewright_analysis.async_.words import at, describe, doing, touched, words
 
 
 class Findings(Reporter):
@@ -26,7 +26,7 @@ class Findings(Reporter):
         stage = int(place.stage(p.env))
         name = place.buffer.name
         what = name if place.buffer.stages == 1 else f"stage {stage} of {name}"
-        mine, other = f"{describe(o)}{words(at(p))}", f"{describe(r.instr)}{words(r.iteration)}"
+        mine, other = f"{doing(p, o)}", f"{describe(r.instr)}{words(r.iteration)}"
         if not r.write:
             text = f"{what} is overwritten by {mine} while {other} may still read it"
         elif not write:
@@ -35,10 +35,11 @@ class Findings(Reporter):
             text = f"{what} is overwritten by {mine} while {other} may still write it"
         height = place.buffer.shape[0] if place.buffer.shape else 1
         low = max(r.low - stage * height, 0)
+        first = (low, *(0,) * (len(place.buffer.shape) - 1))
         values = {"stage": str(stage), "rows": f"{low}..{min(r.high - stage * height, height) - 1}"}
         related = [Related(r.instr.stmt.span, f"{other}, in role {self._name(r.process, s)}, is not ordered before")]
         self.note(
-            s, p, o, "TW401", name, text, related=related, values=values, element=(low, *(0,) * (len(place.buffer.shape) - 1)),
+            s, p, o, "TW401", name, text, related=related, values=values, element=first,
             touches=frozenset({name}), fixes=self._stricter_wait(p, r, s),
         )  # fmt: skip
 
@@ -62,7 +63,7 @@ class Findings(Reporter):
         """A generic write reaches the asynchronous proxy without a fence."""
         name = place.buffer.name
         text = (
-            f"{describe(o)}{words(at(p))} goes through the asynchronous proxy, but {describe(r.instr)}"
+            f"{doing(p, o)} goes through the asynchronous proxy, but {describe(r.instr)}"
             f"{words(r.iteration)} is an ordinary write that no fence has made visible to it; "
             "put `tw.fence_async()` after the write, before the threads synchronize"
         )
@@ -77,13 +78,13 @@ class Findings(Reporter):
     def uninitialized(self, s: State, p: Process, o: c.Instr, place: c.Place, stage: int) -> None:
         """A stage is read that nothing was written to."""
         what = place.buffer.name if place.buffer.stages == 1 else f"stage {stage} of {place.buffer.name}"
-        text = f"{describe(o)}{words(at(p))} reads {what}, to which nothing has been written"
+        text = f"{doing(p, o)} reads {what}, to which nothing has been written"
         self.note(s, p, o, "TW203", place.buffer.name, text, touches=frozenset({place.buffer.name}))
 
     def stale(self, s: State, p: Process, o: c.Instr, place: c.Place, stage: int) -> None:
         """A stage is read that holds a tile of a finished iteration."""
         what = place.buffer.name if place.buffer.stages == 1 else f"stage {stage} of {place.buffer.name}"
-        text = f"{describe(o)}{words(at(p))} reads {what}, which still holds a tile of an earlier program iteration"
+        text = f"{doing(p, o)} reads {what}, which still holds a tile of an earlier program iteration"
         # The tile may be kept on purpose; what it holds is not tracked past the end of its iteration.
         self.note(
             s, p, o, "TW204", place.buffer.name, text, touches=frozenset({place.buffer.name}),
@@ -93,12 +94,15 @@ class Findings(Reporter):
     def bad_stage(self, s: State, p: Process, o: c.Instr, place: c.Place, i: int) -> None:
         """A stage outside of its buffer."""
         n = place.buffer.stages
-        text = f"{describe(o)}{words(at(p))} uses stage {i} of {place.buffer.name}, which has stages 0 to {n - 1}"
+        text = f"{doing(p, o)} uses stage {i} of {place.buffer.name}, which has stages 0 to {n - 1}"
         self.note(s, p, o, "TW401", place.buffer.name, text, fatal=True)
 
     def pending_tile(self, s: State, p: Process, o: c.Instr, name: str) -> None:
         """An accumulator is used while a wgmma may still write it."""
-        text = f"{name} is read{words(at(p))} before the wgmma that writes it is known to be complete; put `tw.wgmma_wait(0)` before"
+        text = (
+            f"{name} is read{words(at(p))} before the wgmma that writes it is known to be complete; "
+            f"put `tw.wgmma_wait(0)` before"
+        )
         start = o.stmt.span.start
         fix = Fix("insert tw.wgmma_wait(0)", (Edit(Span(start, start), "tw.wgmma_wait(0)\n"),))
         self.note(s, p, o, "TW401", "registers", text, fixes=[fix], touches=frozenset({name, "*"}))
@@ -126,7 +130,7 @@ class Findings(Reporter):
 
     def bad_slot(self, s: State, p: Process, o: c.Instr, slot: c.Slot, i: int) -> None:
         """A slot outside of its array."""
-        text = f"{describe(o)}{words(at(p))} uses slot {i} of {slot.barrier.name}, which has slots 0 to {slot.barrier.slots - 1}"
+        text = f"{doing(p, o)} uses slot {i} of {slot.barrier.name}, which has slots 0 to {slot.barrier.slots - 1}"
         self.note(s, p, o, "TW402", slot.barrier.name, text, fatal=True)
 
     def unordered_arrival(self, s: State, p: Process, o: c.Instr, b: Phase, *, delivery: bool) -> None:
@@ -134,11 +138,11 @@ class Findings(Reporter):
         name, k = self._slot(b, s), b.completed
         if delivery and b.pending == b.arrivals:
             self._bytes(
-                s, p, o, b, f"{describe(o)}{words(at(p))} delivers bytes to {name} after its phase {k - 1} has ended: "
+                s, p, o, b, f"{doing(p, o)} delivers bytes to {name} after its phase {k - 1} has ended: "
                 "fewer bytes are announced than the loads deliver",
             )  # fmt: skip
         text = (
-            f"{describe(o)}{words(at(p))} on {name} is meant for phase {k}, but nothing orders it after the end of phase "
+            f"{doing(p, o)} on {name} is meant for phase {k}, but nothing orders it after the end of phase "
             f"{k - 1}: it may be counted in phase {k - 1}"
         )
         self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
@@ -147,7 +151,7 @@ class Findings(Reporter):
         """Rule L."""
         name, k = self._slot(b, s), b.completed
         text = (
-            f"{describe(o)}{words(at(p))}, parity {int(o.parity(p.env)) & 1}, is meant for phase {k - 1} of {name}, but may "
+            f"{doing(p, o)}, parity {int(o.parity(p.env)) & 1}, is meant for phase {k - 1} of {name}, but may "
             f"pass on phase {k - 3} already: this role does not know that phase {k - 2} has ended"
         )
         self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
@@ -157,7 +161,7 @@ class Findings(Reporter):
         name, k = self._slot(b, s), b.completed
         wait = f"its wait for phase {k - 1}" if k else "its first wait, which passes before any phase ends"
         text = (
-            f"{describe(o)}{words(at(p))} can end phase {k} of {name} before role {self._name(process, s)} has returned "
+            f"{doing(p, o)} can end phase {k} of {name} before role {self._name(process, s)} has returned "
             f"from {wait}: that wait may miss its phase and block until the next of the same parity"
         )
         self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
@@ -165,14 +169,14 @@ class Findings(Reporter):
     def too_many_arrivals(self, s: State, p: Process, o: c.Instr, b: Phase) -> None:
         """More arrivals than the barrier counts."""
         text = (
-            f"{describe(o)}{words(at(p))} is arrival {b.arrivals + 1} in phase {b.completed} of {self._slot(b, s)}, which "
+            f"{doing(p, o)} is arrival {b.arrivals + 1} in phase {b.completed} of {self._slot(b, s)}, which "
             f"counts {b.arrivals}"
         )
         self.note(s, p, o, "TW407", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
 
     def too_many_bytes(self, s: State, p: Process, o: c.Instr, b: Phase) -> None:
         """More bytes delivered than announced."""
-        text = f"{describe(o)}{words(at(p))} delivers {-b.tx} bytes more to {self._slot(b, s)} than phase {b.completed} announces"
+        text = f"{doing(p, o)} delivers {-b.tx} bytes more to {self._slot(b, s)} than phase {b.completed} announces"
         self._bytes(s, p, o, b, text)
 
     def _bytes(self, s: State, p: Process, o: c.Instr, b: Phase, text: str) -> None:
@@ -220,11 +224,11 @@ class Findings(Reporter):
             b = s.phases[o.bar.barrier.first + int(o.bar.index(p.env))]
             name = self._slot(b, s)
             if b.pending == 0 and b.tx > 0:
-                text = f"{describe(o)}{words(at(p))} never returns: {b.tx} of the bytes announced on {name} are never delivered"
+                text = f"{doing(p, o)} never returns: {b.tx} of the bytes announced on {name} are never delivered"
                 self._bytes(s, p, o, b, text)
             if 0 < b.pending < b.arrivals:
                 text = (
-                    f"{describe(o)}{words(at(p))} never returns: phase {b.completed} of {name} counts {b.arrivals} arrivals and "
+                    f"{doing(p, o)} never returns: phase {b.completed} of {name} counts {b.arrivals} arrivals and "
                     f"gets {b.arrivals - b.pending}"
                 )
                 self.note(s, p, o, "TW407", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))

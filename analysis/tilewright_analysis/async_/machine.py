@@ -38,7 +38,10 @@ class Machine:
         }  # fmt: skip
 
     def run(self, s: State) -> tuple[int, int, int] | None:
-        """Run every process until it blocks; the undecided comparison `v < N` as (oracle, outer, v), or None at the end."""
+        """Run every process until it blocks.
+
+        Returns the undecided comparison `v < N` as (oracle, outer, v), or None at the end.
+        """
         while True:
             moved = False
             for p in s.processes:
@@ -233,9 +236,10 @@ class Machine:
                     continue
             kept.append(r)
         fence = self._token(s) if generic and write else None
+        turn = p.turn if generic and p.role.groups > 1 else 0
         kept.append(
             Access(
-                low, high, write, generic, token, fence, p.index, queue, p.turn if generic and p.role.groups > 1 else 0, o,
+                low, high, write, generic, token, fence, p.index, queue, turn, o,
                 at(p),
             )
         )  # fmt: skip
@@ -346,7 +350,8 @@ class Machine:
     def _compute(self, s: State, p: Process, o: c.Compute) -> bool:
         args = [(self._register(s, p, o, n), shape) for n, shape in zip(o.reads, o.shapes, strict=True)]
         assert o.writes is not None
-        p.tiles[o.writes] = compute(o.op, args, o.shape)
+        value = compute(o.op, args, o.shape)
+        p.tiles[o.writes] = self.tags.closed(s, p, o, value) if value.covers else value
         return True
 
     def _load(self, s: State, p: Process, o: c.Load) -> bool:

@@ -72,6 +72,12 @@ class Normalizer:
             ways.setdefault(dim, set()).add(slopes)
             return tuple((oracle, factor) for oracle, _, factor in slopes)
 
+        def around(oracle: int, outer: int) -> int:
+            return self._around(oracle, outer, base)
+
+        def relative(instance: Instance) -> Hashable:
+            return instance[0], instance[1] - base.get((instance[0], 0), 0)
+
         def moved(const: int, slopes: Slopes) -> int:
             for oracle, outer, factor in slopes:
                 const -= factor * base.get((oracle, outer), 0)
@@ -95,7 +101,16 @@ class Normalizer:
                 (moved(i.low, i.low_slopes) if n else i.low, moved(i.high, i.high_slopes))
                 for n, i in enumerate(v.intervals)
             )
-            return (v.dim, way, v.symbol, v.outer - grid if v.outer >= 0 else None, v.inner - grid, v.complete, parts)
+            return (
+                v.dim,
+                way,
+                v.symbol,
+                v.outer - grid if v.outer >= 0 else None,
+                relative(v.inner),
+                v.source,
+                v.complete,
+                parts,
+            )
 
         def value(v: Value) -> Hashable:
             if v is OLD:
@@ -115,13 +130,13 @@ class Normalizer:
         for place, v in sorted(s.content.items()):
             out.append((place, value(v)))
         for instance, (low, high) in sorted(s.oracles.items()):
-            out.append(self._oracle(s, instance, low, high, base, grid))
+            out.append(self._oracle(s, instance, low, high, base))
 
         s.exact = any(() in different or len(different) > 1 for different in ways.values())
         if s.exact:
             # Coordinates that move differently are compared: their distance depends on the positions themselves.
             movers = self.program.movers
-            out.append(tuple(sorted((o, outer - grid, at) for (o, outer), at in base.items() if o in movers)))
+            out.append(tuple(sorted((o, around(o, outer), at) for (o, outer), at in base.items() if o in movers)))
         tokens = list(ids)
         return tuple(out), self._knowledge(s, ids), tokens
 
@@ -206,14 +221,9 @@ class Normalizer:
                 base.setdefault(instance, int(low))
         return base
 
-    def _oracle(
-        self, s: State, instance: Instance, low: float, high: float, base: dict[Instance, int], grid: int
-    ) -> Hashable:
+    def _oracle(self, s: State, instance: Instance, low: float, high: float, base: dict[Instance, int]) -> Hashable:
         number, outer = instance
-        oracle = self.program.oracles[number]
-        around = 0
-        if oracle.outer is not None:
-            around = outer - (grid if oracle.outer in self._grid else base.get((oracle.outer, 0), 0))
+        around = self._around(number, outer, base)
         limit = self.program.limits[number]
         relative = tuple(
             (k, low - base[k, outer], high - base[k, outer] if high < INF else INF)
@@ -222,6 +232,11 @@ class Normalizer:
         )
         exact = (low, high) if not relative or self._awaited(s, instance) else None
         return (number, around, relative, min(low, limit), min(high, limit), exact)
+
+    def _around(self, oracle: int, outer: int, base: dict[Instance, int]) -> int:
+        """The outer iteration of an oracle's instance, relative to the first process in the outer loop."""
+        loop = self.program.oracles[oracle].outer
+        return 0 if loop is None else outer - base.get((loop, 0), 0)
 
     def _awaited(self, s: State, instance: Instance) -> bool:
         """True when some process has yet to enter a loop whose position meets this trip count."""
@@ -243,7 +258,7 @@ class Normalizer:
         return False
 
     def _forget(self, s: State) -> None:
-        """Drop trip counts of iterations that every process has left, what the stages hold from then, and old groups."""
+        """Drop trip counts of iterations that every process has left, what stages hold from then, and old groups."""
         self._shorten(s)
         gone: set[Instance] = set()
         for instance in s.oracles:

@@ -15,8 +15,8 @@ from tilewright_analysis.async_.tables import Tables
 class Scalars:
     """Scalars at the current place of a role.
 
-    Names in forms: `$x` for a scalar that changes, `#n` for the position in the n-th loop (both are slots with numbers),
-    `%1` for the program variable.
+    Names in forms: `$x` for a scalar that changes, `#n` for the position in the n-th loop (both are slots with
+    numbers), `%1` for the program variable.
     """
 
     def __init__(self, tables: Tables) -> None:

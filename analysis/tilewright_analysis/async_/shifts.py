@@ -1,8 +1,9 @@
 """Which scalars may enter the normal form modulo a period, and which must enter it exactly.
 
-A function f of the slots is *shifted* by (p, s) in a slot x when f(x + p) = f(x) + s for all values of the others. A slot
-may be reduced modulo P if every use of its value is periodic in it (s = 0, p divides P), compares it with a constant, or
-adds it to another slot that is reduced by the same P. Any other use makes the slot exact, which is always sound.
+A function f of the slots is *shifted* by (p, s) in a slot x when f(x + p) = f(x) + s for all values of the others. A
+slot may be reduced modulo P if every use of its value is periodic in it (s = 0, p divides P), compares it with a
+constant, or adds it to another slot that is reduced by the same P. Any other use makes the slot exact, which is always
+sound.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class Sizes:
 
 
 def solve(program: c.Program, found: Found, *, differing: bool = True) -> Sizes | None:
-    """The smallest sizes, in the order tried, that give the decided trip counts and show the difference; None if none do.
+    """The smallest sizes, in the order tried, that give the decided trip counts and show the difference.
 
-    With `differing` false, sizes that only give the trip counts.
+    None if none do. With `differing` false, sizes that only give the trip counts.
     """
     return _Solver(program, found, differing).solve()
 
@@ -106,7 +106,7 @@ class _Solver:
         return ((a, b),) if a != b else None
 
     def candidates(self, tiles: int) -> Iterator[tuple[int, ...]]:
-        """Combinations of sizes, simple ones first: multiples of the tiles, then zero, then just past or before them."""
+        """Combinations of sizes, simple ones first: multiples of the tiles, zero, then just past or before them."""
         steps = self.steps()
         most = dict.fromkeys(self.names, tiles)
         for (i, _), (low, _) in self.found.oracles.items():

@@ -51,8 +51,8 @@ class Process:
     """One warpgroup of a role (or the whole role, if it has fewer than four warps)."""
 
     __slots__ = (
-        "at_sync", "code", "copies", "done", "env", "groups", "index", "known", "local", "open", "outer", "pc", "products",
-        "role", "stores", "stuck", "tiles", "turn",
+        "at_sync", "code", "copies", "done", "env", "groups", "index", "known", "local", "open", "outer", "pc",
+        "products", "role", "stores", "stuck", "tiles", "turn",
     )  # fmt: skip
 
     def __init__(self, index: int, role: c.RoleCode, group: int) -> None:

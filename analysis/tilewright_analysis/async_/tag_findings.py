@@ -10,7 +10,7 @@ from tilewright_analysis.async_.model import Issue
 from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import INF, Process, State
 from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
-from tilewright_analysis.async_.words import at, describe, sid, words
+from tilewright_analysis.async_.words import at, describe, doing, sid, words
 
 
 class TagFindings:
@@ -48,7 +48,7 @@ class TagFindings:
         d = self.dim(left.dim)
         x, y = self.coordinate(left), self.coordinate(right)
         text = (
-            f"{describe(o)}{words(at(p))} multiplies elements of {a.source or 'the left operand'} with {d} = {x} by elements "
+            f"{doing(p, o)} multiplies elements of {a.source or 'the left operand'} with {d} = {x} by elements "
             f"of {b.source or 'the right operand'} with {d} = {y}"
         )
         values = {f"{d} of {a.source or 'left'}": x, f"{d} of {b.source or 'right'}": y}
@@ -57,15 +57,19 @@ class TagFindings:
     def other_dimension(self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag) -> None:
         """Multiplied elements come from different dimensions."""
         x, y = self.dim(left.dim), self.dim(right.dim)
-        text = f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of {b.source or 'the right operand'}"
+        text = (
+            f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of "
+            f"{b.source or 'the right operand'}"
+        )
         self.report.note(
-            s, p, o, "TW101", sid(o), text, values={"left": x, "right": y}, unknown=f"whether {x} and {y} are the same dimension"
+            s, p, o, "TW101", sid(o), text, values={"left": x, "right": y},
+            unknown=f"whether {x} and {y} are the same dimension"
         )  # fmt: skip
 
     def other_tile(self, s: State, p: Process, o: c.Instr, held: Tag, mine: Tag) -> None:
         """The accumulator belongs to another tile."""
         x, y = f"{self.dim(held.dim)} = {self.coordinate(held)}", f"{self.dim(mine.dim)} = {self.coordinate(mine)}"
-        text = f"the accumulator of {describe(o)}{words(at(p))} holds the tile at {x}, the product is the tile at {y}"
+        text = f"the accumulator of {doing(p, o)} holds the tile at {x}, the product is the tile at {y}"
         self.report.note(
             s, p, o, "TW101", sid(o), text, values={"accumulator": x, "product": y}, differs=self._differs(held, mine)
         )  # fmt: skip
@@ -80,16 +84,14 @@ class TagFindings:
     def negative(self, p: Process, o: c.Instr, along: Tag) -> None:
         """A contraction that starts below zero, or goes back behind its start, is not decided."""
         d = self.dim(along.dim)
-        missing = (
-            f"{describe(o)}{words(at(p))} contracts from {d} = {along.const}, which does not continue what came before"
-        )
+        missing = f"{doing(p, o)} contracts from {d} = {along.const}, which does not continue what came before"
         issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
         self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
 
     def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
         """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
         d = self.dim(along.dim)
-        text = f"{describe(o)}{words(at(p))} accumulates {d} = {part[0]}..{part[1] - 1} a second time"
+        text = f"{doing(p, o)} accumulates {d} = {part[0]}..{part[1] - 1} a second time"
         self.report.note(
             s, p, o, "TW102", "*", text, values={"twice": f"{d} = {part[0]}..{part[1] - 1}"}, short=(along.dim, part[0])
         )  # fmt: skip
@@ -103,17 +105,18 @@ class TagFindings:
             return
         held = " and ".join(f"{i.low}..{i.high - 1}" for i in cover.intervals)
         reached = cover.intervals[0].high if cover.intervals and cover.intervals[0].low <= 0 else 0
-        text = f"{describe(o)}{words(at(p))} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
+        text = f"{doing(p, o)} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
         unknown = "" if bounds[1] < INF or reached < INF else f"an upper bound of {d}"
         self.report.note(
-            s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached), unknown=unknown
+            s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached),
+            unknown=unknown
         )  # fmt: skip
 
     def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, want: Tag) -> None:
         """A value goes to coordinates it does not carry."""
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)
-        text = f"{describe(o)}{words(at(p))} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
+        text = f"{doing(p, o)} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
         self.report.note(
             s, p, o, "TW103", sid(o), text, values={f"{d} of the value": x, f"{d} of {box.tensor}": y},
             differs=self._differs(held, want),
@@ -124,6 +127,6 @@ class TagFindings:
     ) -> None:
         """A value goes to another dimension than the one it carries."""
         x, y = self.dim(held.dim), self.dim(box.dims[axis])
-        text = f"{describe(o)}{words(at(p))} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
+        text = f"{doing(p, o)} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
         unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
         self.report.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)

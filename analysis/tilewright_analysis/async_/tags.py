@@ -55,21 +55,28 @@ class Interval:
 class Cover:
     """What has been contracted over dimension `dim`: disjoint intervals relative to an opaque `symbol`.
 
-    `inner` is the outer iteration in which it was accumulated, `text` the coordinate for messages.
+    `inner` is the instance of the outer loop in which it was accumulated ((-1, 0): none), `source` the operands that
+    were multiplied, `text` the coordinate for messages.
     """
 
     dim: int
     symbol: int
     outer: int
     intervals: tuple[Interval, ...]
-    inner: int
+    inner: tuple[int, int]
     text: str
+    source: str = ""
     complete: bool = False
+
+    @property
+    def key(self) -> tuple[int, int, int, str]:
+        """What must be equal for two covers to be parts of one contraction."""
+        return self.dim, self.symbol, self.outer, self.source
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tile: the tags of its axes, its contractions, and the token of the wgmma that writes it, if one may be in flight.
+    """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
     `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for messages.
     """
@@ -118,7 +125,7 @@ def _merge(covers: list[Cover], cover: Cover, sums: bool) -> None:
     for i, mine in enumerate(covers):
         if mine == cover:
             return
-        same = (mine.dim, mine.symbol, mine.outer) == (cover.dim, cover.symbol, cover.outer)
+        same = mine.key == cover.key
         if sums and same and not any(overlap(mine, r.low, r.high) for r in cover.intervals):
             for r in cover.intervals:
                 mine = joined(mine, r)
@@ -163,4 +170,4 @@ def joined(cover: Cover, interval: Interval) -> Cover:
             rows[-1] = Interval(rows[-1].low, rows[-1].low_slopes, row.high, row.high_slopes)
         else:
             rows.append(row)
-    return Cover(cover.dim, cover.symbol, cover.outer, tuple(rows), cover.inner, cover.text)
+    return Cover(cover.dim, cover.symbol, cover.outer, tuple(rows), cover.inner, cover.text, cover.source)

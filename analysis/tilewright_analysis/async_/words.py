@@ -62,6 +62,11 @@ def describe(o: c.Instr) -> str:
             return type(o.stmt).__name__.lower()
 
 
+def doing(p: Process, o: c.Instr) -> str:
+    """The operation that a process stands at, with its iteration."""
+    return describe(o) + words(at(p))
+
+
 def touched(o: c.Instr) -> frozenset[str]:
     """Buffers and barriers of an operation; the sentinel `*` marks waits and fences that concern all."""
     match o:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -293,24 +294,15 @@ class Run:
             agents: list[tuple[float, Work]] = []
             for (p, body), w in zip(self.procs, weights, strict=True):
                 if not p.done and not p.blocked:
-                    agents.append((w, lambda p=p, body=body: self.step(p, body)))
-            turns = len(agents)
-            for p, _ in self.procs:
-                if p.products:
-                    agents.append((computing, lambda p=p: p.products.pop(0)()))
-                if p.stores:
-                    agents.append((computing, lambda p=p: p.stores.pop(0)()))
+                    agents.append((w, partial(self.step, p, body)))
+                agents += [(computing, partial(self.complete, queue)) for queue in (p.products, p.stores) if queue]
                 if p.copies:
-                    agents.append((computing, lambda p=p: [w() for w in p.copies.pop(0)] and None))
-            for work in self.flying:
-                agents.append((copying, lambda work=work: (self.flying.remove(work), work()) and None))
+                    agents.append((computing, partial(self.complete_copies, p)))
+            agents += [(copying, partial(self.deliver, work)) for work in self.flying]
             if not agents:
                 break
             _, act = self.rng.choices(agents, [w for w, _ in agents])[0]
-            async_work = not any(act is w and n < turns for n, (_, w) in enumerate(agents))
             act()
-            if async_work:
-                self.wake()
         else:
             raise Bad("no end")
         if any(not p.done for p, _ in self.procs):
@@ -328,6 +320,19 @@ class Run:
         p.blocked = not moved
         if moved:
             self.wake()
+
+    def complete(self, queue: list[Work]) -> None:
+        queue.pop(0)()
+        self.wake()
+
+    def complete_copies(self, p: Proc) -> None:
+        for work in p.copies.pop(0):
+            work()
+
+    def deliver(self, work: Work) -> None:
+        self.flying.remove(work)
+        work()
+        self.wake()
 
     def wake(self) -> None:
         for q, _ in self.procs:
