@@ -41,6 +41,7 @@ def test_results_agree_with_torch(job: Job, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs_agree_with_the_interpreter(seed: int, tmp_path: Path) -> None:
     import torch  # pyright: ignore[reportMissingImports]
+
     from gpu import run_h200
 
     program = Program(seed)
