@@ -85,10 +85,8 @@ def _reason(tensor: str, row: ex.Expr, known: int, width: int, best: int, size: 
     if known * size >= best:
         return f"the layout gives a thread {width // size} neighbouring elements"
     text = ex.show(row)
-    return (
-        f"a row of {tensor} has {text} elements, known to be a multiple of {known}; "
-        f"tw.assume({text} % {best // size} == 0), if that holds"
-    )
+    known_as = f"of which only a multiple of {known} is known" if known > 1 else "of which nothing is known"
+    return f"a row of {tensor} has {text} elements, {known_as}; tw.assume({text} % {best // size} == 0), if that holds"
 
 
 def _contiguous_registers(tile: TileType) -> int:

@@ -107,20 +107,24 @@ def _waves(kernel: ir.Kernel, result: Estimate) -> Iterator[Finding]:
 
 
 def _pipeline(kernel: ir.Kernel, explicit: ir.Kernel, result: Estimate) -> Iterator[Finding]:
-    if not result.products:
-        return
     loop = next(
-        (s for s in ir.walk(kernel.body) if isinstance(s, ir.Pipeline)),
-        next((s for s in ir.walk(explicit.body) if isinstance(s, ir.For)), None),
+        (
+            s
+            for block in (kernel.body, explicit.body)
+            for s in ir.walk(block)
+            if isinstance(s, ir.Pipeline | ir.For) and any(isinstance(i, ir.Mma | ir.Wgmma) for i in ir.walk(s.body))
+        ),
+        None,
     )
-    span = loop.span if loop is not None else kernel.span
+    if loop is None:
+        return
     loads = [a for a in result.accesses if not a.write]
     if result.resources.stages <= 1 and loads:
         yield _hint(
             "TW705",
             "each step of the loop waits for its own loads: nothing is loaded while the tensor cores work; use "
             "tw.pipeline with 3 or more stages",
-            span, kernel,
+            loop.span, kernel,
         )  # fmt: skip
     elif result.bound == "latency":
         others = {n: t for n, t in result.times.items() if n != "latency"}
@@ -130,5 +134,5 @@ def _pipeline(kernel: ir.Kernel, explicit: ir.Kernel, result: Estimate) -> Itera
             f"the loop waits for memory: {result.resources.stages} stages of {result.resources.stage_bytes} bytes keep "
             f"too little in flight (predicted {result.times['latency']:.0f} µs, {next_best} alone "
             f"{others[next_best]:.0f} µs); take more stages or larger tiles",
-            span, kernel,
+            loop.span, kernel,
         )  # fmt: skip
