@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
+from time import perf_counter
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -76,6 +78,11 @@ class KernelContext:
         self.written = written or kernel
         self.source = source
         self.refuted: set[str] = set()
+        self.deadline = inf
+
+    def seconds_left(self) -> float:
+        """Time until the deadline that the driver set, at least 0."""
+        return max(0.0, self.deadline - perf_counter())
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

@@ -62,11 +62,12 @@ def check_kernel(
     limits = budget or Budget()
     stop = cancelled or (lambda: False)
     context = KernelContext(explicit, Decider(limits.effort, stop), written=kernel, source=source)
+    context.deadline = begin + limits.seconds
     found: list[Obligation] = []
     for check in checks:
         if stop():
             break
-        late = perf_counter() - begin > limits.seconds
+        late = context.seconds_left() <= 0
         for obligation in _run(check, context, late):
             found.append(obligation)
             if obligation.verdict == "refuted":

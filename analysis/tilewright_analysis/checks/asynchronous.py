@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright_analysis.async_.explore import explore
-from tilewright_analysis.async_.model import AsyncOutcome
+from tilewright_analysis.async_.model import AsyncOutcome, Budget
 
 from ..context import KernelContext
 from ..report import Family, Obligation
@@ -21,22 +21,28 @@ CODES = (
 _FAMILIES: dict[str, Family] = {"1": "tags", "2": "memory", "4": "async"}
 # What the engine says of obligations that it left open because of a violation it reports elsewhere.
 _CONSEQUENCE = "not decided"
+_SECONDS = 10.0
 
 
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each outcome of the engine."""
-    result = explore(context.kernel, cancelled=context.decider.cancelled)
+    budget = Budget(seconds=max(0.5, min(_SECONDS, context.seconds_left())))
+    result = explore(context.kernel, budget=budget, cancelled=context.decider.cancelled)
+    said: set[str] = set()
     # Tags last: where the order of accesses is wrong, they follow from it.
     for outcome in sorted(result.outcomes, key=lambda o: _FAMILIES[o.code[2]] == "tags"):
-        yield _obligation(context, outcome)
+        yield _obligation(context, outcome, said)
 
 
-def _obligation(context: KernelContext, o: AsyncOutcome) -> Obligation:
+def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obligation:
+    """The outcome as an obligation; a reason that holds for many is given in words once (`said`)."""
     family = _FAMILIES[o.code[2]]
     if o.verdict == "proved":
         return proved(o.code, family, o.what, o.span, "exploration of all trip counts")
     if o.verdict == "unknown":
-        if o.missing.startswith(_CONSEQUENCE):
+        repeated = o.missing in said and o.message in ("", o.missing)
+        said.add(o.missing)
+        if repeated or o.missing.startswith(_CONSEQUENCE):
             return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
         return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
     if "uses stage" in o.message and context.refuted & {"TW201", "TW202"}:
