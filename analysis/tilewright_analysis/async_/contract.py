@@ -33,7 +33,7 @@ class Tags:
         self.program = program
         self.report = TagFindings(report)
         self.needs = contracted_dims(program)
-        self.outer = {o.outer for o in program.oracles}
+        self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
 
     def unknown(self, rank: int) -> Value:
@@ -64,7 +64,7 @@ class Tags:
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
-        return Value(axes, source=box.tensor)
+        return Value(axes, source=box.tensor, made=self._around(p))
 
     # ------------------------------------------------------------------------------------------- products
 
@@ -199,7 +199,7 @@ class Tags:
         missing = self._missing(value, p, o)
         if any(self.size_bounds(s, dim, self._around(p), frozenset())[1] <= 0 for dim in missing):
             covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
-        return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source)
+        return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source, self._around(p))
 
     def _missing(self, value: Value, p: Process, o: c.Instr) -> list[int]:
         held = {v.dim for v in value.covers}

@@ -27,12 +27,16 @@ class Normalizer:
         self.remember = remember
         self._tied: dict[tuple[int, int], list[c.Loop]] = {}  # (oracle, role) -> loops whose position meets it
         self._outer: dict[tuple[int, int], c.Loop] = {}  # (oracle, role) -> the loop around
+        self._around_loop: dict[tuple[int, int], c.Loop] = {}  # (oracle of an outer loop, role) -> that loop
         for role in program.roles:
             for i, oracle in enumerate(program.oracles):
+                if oracle.is_programs:
+                    self._around_loop.update({(i, id(role)): lp for lp in role.loops if lp.oracle == i})
                 self._tied[i, id(role)] = [lp for lp in role.loops if lp.oracle in program.ties[i]]
                 for lp in role.loops:
                     if oracle.outer is not None and lp.oracle == oracle.outer:
                         self._outer[i, id(role)] = lp
+                        self._around_loop[oracle.outer, id(role)] = lp
         self._pending = {id(r): _most_pending(r) for r in program.roles}
         self._grid = {i for i, o in enumerate(program.oracles) if o.is_programs}
 
@@ -115,7 +119,7 @@ class Normalizer:
         def value(v: Value) -> Hashable:
             if v is OLD:
                 return "old"
-            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending))
+            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made))
 
         for p in s.processes:
             out.append((p.pc, p.done, p.at_sync, p.turn if p.role.groups > 1 else 0))
@@ -271,23 +275,10 @@ class Normalizer:
             interval = s.oracles.pop(instance)
             if self.remember:
                 s.past[instance] = interval
-        grids = [
-            self._program_position(p)
-            for p in s.processes
-        ]  # fmt: skip
-        oldest = min(grids)
         for place, v in s.content.items():
-            if v is OLD:
-                continue
-            for a in v.axes:
-                if isinstance(a, Tag) and (
-                    0 <= a.outer < oldest
-                    or any(
-                        (o, i) not in s.oracles and self.program.oracles[o].outer is not None for o, i, _ in a.slopes
-                    )
-                ):
-                    s.content[place] = OLD
-                    break
+            oracle, position = v.made
+            if v is not OLD and oracle >= 0 and all(self._beyond(p, oracle, position) for p in s.processes):
+                s.content[place] = OLD
 
     def _shorten(self, s: State) -> None:
         """Drop groups of a queue that nothing refers to and that every later wait completes together with others."""
@@ -316,14 +307,12 @@ class Normalizer:
             return True
         return p.pc >= around.end or (p.pc > around.start and p.outer > outer)
 
-    def _program_position(self, p: Process) -> float:
-        """The earliest program iteration whose tiles a process can still meet."""
-        if p.done:
-            return INF
-        for loop in p.role.loops:
-            if loop.oracle in self._grid:
-                return INF if p.pc >= loop.end else p.outer if p.pc > loop.start else 0
-        return 0.0 if not self._grid else INF
+    def _beyond(self, p: Process, oracle: int, position: int) -> bool:
+        """True when a process has left an iteration of an outer loop for good."""
+        around = self._around_loop.get((oracle, id(p.role)))
+        if p.done or around is None:
+            return True
+        return p.pc >= around.end or (p.pc > around.start and p.outer > position)
 
 
 def _most_pending(role: c.RoleCode) -> tuple[int, int, int]:

@@ -78,7 +78,8 @@ class Cover:
 class Value:
     """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
-    `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for messages.
+    `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for messages. `made`: for
+    what a stage holds, the instance of the outer loop in which it was put there.
     """
 
     axes: tuple[Axis, ...]
@@ -86,6 +87,7 @@ class Value:
     pending: int | None = None
     neutral: bool = False
     source: str = ""
+    made: tuple[int, int] = (-1, 0)
 
 
 # A stage whose tile belongs to an iteration that no role is in any more.

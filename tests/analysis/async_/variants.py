@@ -7,7 +7,6 @@ from dataclasses import replace
 from analysis import kernels
 from analysis.async_.faults import edit
 from analysis.kernels import bar, buf, if_, let, synced, x
-
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import remove_backend_sync
