@@ -198,6 +198,15 @@ def advance(milliseconds: float) -> None:
     _Event.now += milliseconds
 
 
+sleeps = 0
+
+
+def _sleep(cycles: int) -> None:
+    global sleeps
+    sleeps += 1
+    advance(0.2)
+
+
 pending_errors: list[Exception] = []
 
 
@@ -210,7 +219,7 @@ cuda = SimpleNamespace(
     get_device_properties=lambda index: SimpleNamespace(name="Fake GPU", L2_cache_size=1 << 20, total_memory=1 << 30),
     synchronize=_synchronize,
     Event=_Event,
-    _sleep=lambda cycles: advance(0.2),
+    _sleep=_sleep,
 )
 backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True)))
 nn = SimpleNamespace(functional=SimpleNamespace())

@@ -186,3 +186,28 @@ def test_devices_are_found_by_name() -> None:
     assert device_for("NVIDIA H200") is H200
     assert device_for("NVIDIA H100 80GB HBM3") is H100
     assert device_for("A100") is A100
+
+
+def test_a_tile_that_is_loaded_twice_comes_from_dram_once() -> None:
+    load = ir.Load("x", view("X", ("i * 64",), (64,)), 0.0, "direct")
+    again = ir.Load("y", view("X", ("i * 64",), (64,)), 0.0, "direct")
+    store = ir.Store(view("OUT", ("i * 64",), (64,)), "y", "direct")
+    types = {"x": TileType(f32, (64,)), "y": TileType(f32, (64,))}
+    tensors = (tensor("X", f32, "N"), tensor("OUT", f32, "N"))
+    made = kernel("twice", "sm_80", 1, tensors, (programs("i", "cdiv(N, 64)", False, load, again, store),), types)
+    work = count_work(made, {"N": 6400}, 100, 1)
+    assert sum(a.l2 for a in work.accesses if not a.write) == 2 * 6400 * 4
+    assert sum(a.dram for a in work.accesses if not a.write) == 6400 * 4
+
+
+def test_both_sides_of_a_branch_count_by_their_programs() -> None:
+    def load(tile: str) -> tuple[ir.Stmt, ...]:
+        at = (f"i * 64 + {0 if tile == 'x' else 1}",)
+        return (ir.Load(tile, view("X", at, (64,)), 0.0, "direct"),)
+
+    types = {"x": TileType(f32, (64,)), "y": TileType(f32, (64,))}
+    branch = ir.If(x("i < 3"), load("x"), load("y"))
+    made = kernel("either", "sm_80", 1, (tensor("X", f32, "N"),), (programs("i", "cdiv(N, 64)", False, branch),), types)
+    first, second = count_work(made, {"N": 640}, 100, 1).accesses
+    # The last tile begins one element late, so it is clipped by one.
+    assert (first.l2, second.l2) == (3 * 64 * 4, (7 * 64 - 1) * 4)
