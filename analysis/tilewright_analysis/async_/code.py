@@ -371,6 +371,6 @@ class Program:
     ties: list[frozenset[int]]
     families: list[tuple[int, ...]]
     limits: list[int]
-    # Dimensions whose coordinates move differently in different statements, and the oracles that they move with.
-    mixed: frozenset[int] = frozenset()
+    # (dimension, symbol) whose coordinates move differently in different statements, and the oracles they move with.
+    mixed: frozenset[tuple[int, int]] = frozenset()
     movers: frozenset[int] = frozenset()

@@ -57,7 +57,7 @@ class Tags:
         """True when two tags are the same coordinate. Says so if they may be the same in this iteration only."""
         if not a.same_coordinate(b):
             return False
-        if a.dim in self.program.mixed and a.slopes != b.slopes and not s.exact:
+        if (a.dim, a.symbol) in self.program.mixed and a.slopes != b.slopes and not s.exact:
             self.report.coincidence(p, o, code, a, b)
         return True
 
@@ -117,7 +117,7 @@ class Tags:
                 if twice[0] < self.size_bounds(s, along.dim, self._around(p), _moving(along.slopes))[1]:
                     self.report.twice(s, p, o, along, twice)
                 return covers
-            if cover.intervals and along.dim in self.program.mixed and not s.exact:
+            if cover.intervals and (along.dim, along.symbol) in self.program.mixed and not s.exact:
                 end = cover.intervals[-1]
                 # A fixed coordinate that continues a moving one does so for one trip count only.
                 if end.high_slopes and not along.slopes:

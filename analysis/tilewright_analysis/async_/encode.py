@@ -59,15 +59,15 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     )  # fmt: skip
 
 
-def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[int], frozenset[int]]:
-    """(dimensions whose coordinates move differently in different statements, oracles that they move with)."""
-    moves: dict[int, set[tuple[tuple[int, int], ...]]] = {}
+def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """((dimension, symbol) whose coordinates move differently in different statements, oracles they move with)."""
+    moves: dict[tuple[int, int], set[tuple[tuple[int, int], ...]]] = {}
     for role in roles:
         for o in role.code:
             if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Store):
                 for dim, at in zip(o.box.dims, o.box.origin, strict=True):
-                    moves.setdefault(dim, set()).add(at.slopes)
-    mixed = {dim: different for dim, different in moves.items() if len(different) > 1}
+                    moves.setdefault((dim, at.symbol), set()).add(at.slopes)
+    mixed = {key: different for key, different in moves.items() if len(different) > 1}
     movers = frozenset(oracle for ways in mixed.values() for slopes in ways for oracle, _ in slopes)
     return frozenset(mixed), movers
 

@@ -26,6 +26,7 @@ CONTENT = frozenset({"TW203", "TW204"})
 TAGS = frozenset({"TW101", "TW102", "TW103"})
 # Sizes up to this many steps of a loop are tried when trip counts of different tiles disagree.
 SAME_COUNT_LIMIT = 8
+SAME_COUNT_SECONDS = 1.5
 
 Key = tuple[str, str]
 
@@ -97,7 +98,6 @@ def _confirm(
     if not open_keys:
         return confirmed, doubtful
     small = replace(budget, states=min(budget.states, 1500), seconds=min(budget.seconds, 1.5))
-    apart = False
     # First with every size at least 1: a counterexample without work is the less convincing one.
     for within in (_with_work(program), program):
         wanted = frozenset(open_keys - confirmed.keys())
@@ -115,9 +115,8 @@ def _confirm(
                     confirmed[key] = refuted(program, found, sizes)
                 else:
                     open_keys.add(key)
-                    apart |= solve(program, found, differing=False) is None
-    if apart:
-        # Trip counts that no sizes give: tiles had different counts of one size. Try equal ones.
+    if open_keys - confirmed.keys():
+        # No sizes give the trip counts of that path: say, tiles had different counts of one size. Try equal ones.
         confirmed = {**_with_equal_counts(program, small, cancelled), **confirmed}
     for key in open_keys - confirmed.keys():
         found = first.found.get(key)
@@ -150,8 +149,11 @@ def _with_equal_counts(
     multiple = Facts.of(program.kernel.assumptions).multiple
     grain = lcm(*(multiple.get(n, 1) for n in names))
     unit = lcm(max(o.trip.step for _, o in alone), grain)
+    end = time.perf_counter() + SAME_COUNT_SECONDS
     for n in range(1, SAME_COUNT_LIMIT + 1):
         for size in dict.fromkeys((n * unit, n * unit - grain, (n - 1) * unit + grain)):
+            if time.perf_counter() > end:
+                return {}
             env = dict.fromkeys(names, size)
             fixed = {i: ex.evaluate(o.trip.expr, env) for i, o in alone}
             quick = replace(budget, states=300, seconds=0.2)

@@ -68,12 +68,12 @@ class Normalizer:
             out.append((b.completed % 2, b.pending, b.tx, token(b.end), token(b.end_before), waits))
 
         mixed = self.program.mixed
-        ways: dict[int, set[Slopes]] = {}  # how the live coordinates of each mixed dimension move
+        ways: dict[tuple[int, int], set[Slopes]] = {}  # how the live coordinates of each mixed dimension move
 
-        def meet(dim: int, slopes: Slopes) -> Hashable:
-            if dim not in mixed:
+        def meet(dim: int, symbol: int, slopes: Slopes) -> Hashable:
+            if (dim, symbol) not in mixed:
                 return ()
-            ways.setdefault(dim, set()).add(slopes)
+            ways.setdefault((dim, symbol), set()).add(slopes)
             return tuple((oracle, factor) for oracle, _, factor in slopes)
 
         def around(oracle: int, outer: int) -> int:
@@ -91,7 +91,7 @@ class Normalizer:
             if isinstance(a, Tag):
                 return (
                     a.dim,
-                    meet(a.dim, a.slopes),
+                    meet(a.dim, a.symbol, a.slopes),
                     a.symbol,
                     a.outer - grid if a.outer >= 0 else None,
                     moved(a.const, a.slopes),
@@ -99,7 +99,7 @@ class Normalizer:
             return None if a is None else id(a.stmt)
 
         def cover(v: Cover) -> Hashable:
-            way = meet(v.dim, v.intervals[-1].high_slopes) if v.intervals else ()
+            way = meet(v.dim, v.symbol, v.intervals[-1].high_slopes) if v.intervals else ()
             # The start is a constant of the kernel (contraction never goes back behind it); all else moves along.
             parts = tuple(
                 (moved(i.low, i.low_slopes) if n else i.low, moved(i.high, i.high_slopes))

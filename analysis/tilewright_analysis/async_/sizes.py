@@ -32,17 +32,14 @@ class Sizes:
     numbers: tuple[int, int] | None
 
 
-def solve(program: c.Program, found: Found, *, differing: bool = True) -> Sizes | None:
-    """The smallest sizes, in the order tried, that give the decided trip counts and show the difference.
-
-    None if none do. With `differing` false, sizes that only give the trip counts.
-    """
-    return _Solver(program, found, differing).solve()
+def solve(program: c.Program, found: Found) -> Sizes | None:
+    """The smallest sizes, in the order tried, that give the decided trip counts and show the difference, or None."""
+    return _Solver(program, found).solve()
 
 
 class _Solver:
-    def __init__(self, program: c.Program, found: Found, differing: bool) -> None:
-        self.program, self.found, self.differing = program, found, differing
+    def __init__(self, program: c.Program, found: Found) -> None:
+        self.program, self.found = program, found
         self.names = program.kernel.sizes
         self.slots = {n: i for i, n in enumerate((*self.names, PROGRAM))}
         self.tiles = next(
@@ -66,7 +63,7 @@ class _Solver:
                 try:
                     if not all(a(env) for a in assumptions) or not self.fits(env, programs, number):
                         continue
-                    shown = self.shown(env, programs) if self.differing else (None,)
+                    shown = self.shown(env, programs)
                 except ZeroDivisionError:
                     continue
                 if shown is not None:
