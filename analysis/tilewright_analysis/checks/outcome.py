@@ -41,12 +41,14 @@ def settle(
     if decision.verdict == "unknown":
         return unknown(context, code, family, what, span, decision.missing)
     model = context.decider.complete(decision.model, context.kernel.sizes, site.facts)
-    example = counterexample(
-        context, site, model,
-        element=element(model) if element else (),
-        values=values(model) if values else {},
-    )  # fmt: skip
-    text = f"{message(model)} {situation(example)}".rstrip()
+    try:
+        text = message(model)
+        where, shown = element(model) if element else (), values(model) if values else {}
+    except ex.EvaluationError as error:
+        # The model is one where a divisor is zero: that is the fault.
+        text, where, shown = f"There is a {error} here, so nothing is known of this: {what}.", (), {}
+    example = counterexample(context, site, model, element=where, values=shown)
+    text = f"{text} {situation(example)}".rstrip()
     return refuted(
         context, code, family, what, span, text,
         example=example, fixes=fixes, related=related, how=decision.how,
