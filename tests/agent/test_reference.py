@@ -50,6 +50,7 @@ def test_softmax_and_friends() -> None:
     softmax = e / e.sum(1, keepdims=True)
     np.testing.assert_allclose(value("torch.softmax(X, 1)", X=X), softmax, rtol=1e-6)
     np.testing.assert_allclose(value("X.softmax(dim=-1)", X=X), softmax, rtol=1e-6)
+    np.testing.assert_allclose(value("softmax(X, 1)", X=X), softmax, rtol=1e-6)
     np.testing.assert_allclose(value("F.log_softmax(X, 1).exp()", X=X), softmax, rtol=1e-5)
     text = "E = (X - torch.amax(X, 1, keepdim=True)).exp(); OUT = E / E.sum(1, keepdim=True)"
     np.testing.assert_allclose(value(text, X=X), softmax, rtol=1e-6)
@@ -109,6 +110,9 @@ def test_every_function_has_an_implementation() -> None:
         "[x for x in X]",
         "X.numpy()",
         "open('file')",
+        "eval(X)",
+        "X(1)",
+        "X[0](1)",
         "X if X else X",
         "f'{X}'",
         "X.sum(dim=open('file'))",

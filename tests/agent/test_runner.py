@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.support import FMA, GEMM, GEMM_SM80, SOFTMAX, program, unit
+from tilewright.frontend import KernelUnit, parse_module
+from tilewright.source import SourceText
 from tilewright_agent.runner import Runner, run_unit
 from tilewright_agent.transport import Cancelled, Connection, ConnectionFailed, worker_command
 from tilewright_agent.worker.protocol import PROTOCOL
@@ -51,6 +53,21 @@ def test_kernels_run_on_the_interpreter_and_are_right(text: str) -> None:
     assert all(c.median_ms is None for c in result.cases)
     assert len(result.shapes) >= 2
     assert steps and all(0 <= share <= 1 for _, share in steps)
+
+
+def examples() -> list[KernelUnit]:
+    folder = Path(__file__).parents[2] / "examples"
+    # A fault that needs many tiles does not show at the small sizes of a run; finding it is the verifier's part.
+    files = [f for f in sorted(folder.glob("*.py")) if not f.name.startswith("faulty")]
+    assert files
+    return [u for f in files for u in parse_module(SourceText(f.read_bytes(), f.name)).units]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda u: f"{u.path}:{u.name}")
+def test_examples_run_on_the_interpreter(example: KernelUnit) -> None:
+    result = run_unit(example)
+    assert result.correct is True, result.message
+    assert example.reference, "an example says what it computes"
 
 
 def test_a_wrong_kernel_is_found_wrong_with_shape_and_element() -> None:

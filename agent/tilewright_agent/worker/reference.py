@@ -143,8 +143,9 @@ def _check(node: ast.expr, names: set[str]) -> None:
             for part in index.elts if isinstance(index, ast.Tuple) else [index]:
                 if not _is_index(part):
                     raise refuse("an index is a constant, a slice of constants, None or …")
-        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
-            if ast.unparse(owner) in _MODULES:
+        case ast.Call(func=ast.Attribute() | ast.Name(), args=args, keywords=keywords):
+            owner, attr = _function(node)
+            if owner is None:
                 if attr not in FUNCTIONS:
                     raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS))}")
             else:
@@ -195,9 +196,10 @@ class _Evaluator:
             case ast.Subscript(value=value, slice=index):
                 parts = index.elts if isinstance(index, ast.Tuple) else [index]
                 return self._value(value)[tuple(_index(part) for part in parts)]
-            case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
+            case ast.Call(args=args, keywords=keywords):
+                owner, attr = _function(node)
                 options = {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg}
-                if ast.unparse(owner) in _MODULES:
+                if owner is None:
                     return self.backend.call(attr, [self._value(a) for a in args], options)
                 tensor = self._value(owner)
                 wanted = CASTS.get(attr) or (_dtype(args[0]) if attr == "to" else None)
@@ -215,6 +217,17 @@ class _Evaluator:
             if not self.precise and not narrow:
                 return tensor  # the library's own product is raced in the types of the inputs
         return self.backend.cast(tensor, "float32" if narrow and self.precise else wanted)
+
+
+def _function(call: ast.Call) -> tuple[ast.expr | None, str]:
+    """The tensor that a method belongs to, None for a function (`torch.exp`, `F.silu` or plain `exp`), and the name."""
+    match call.func:
+        case ast.Attribute(value=owner, attr=attr):
+            return (None if ast.unparse(owner) in _MODULES else owner), attr
+        case ast.Name(id=name):
+            return None, name
+        case _:
+            raise BadReference(f"reference: `{ast.unparse(call)}` is not part of the language of references")
 
 
 def _small(node: ast.expr) -> bool:

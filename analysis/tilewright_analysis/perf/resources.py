@@ -13,6 +13,7 @@ from tilewright_analysis.perf.devices import Device
 
 # Registers that addresses, loop counters and descriptors take besides tiles; ptxas rarely needs fewer.
 _BASE_REGISTERS = 24
+_MMA_DEPTH = 16  # elements along K of one mma.sync on 16-bit operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,25 @@ def _accumulators(kernel: ir.Kernel) -> int:
 
 
 def _sum(kernel: ir.Kernel, names: set[str]) -> int:
-    tiles = (kernel.types[n] for n in names)
-    return sum(tile_registers(t, kernel.warps * 32) for t in tiles if isinstance(t, TileType))
+    depths = _operand_depths(kernel)
+    total = 0
+    for name in names:
+        tile = kernel.types[name]
+        if isinstance(tile, TileType):
+            registers = tile_registers(tile, kernel.warps * 32)
+            total += -(-registers * min(_MMA_DEPTH, depths[name]) // depths[name]) if name in depths else registers
+    return total
+
+
+def _operand_depths(kernel: ir.Kernel) -> dict[str, int]:
+    """Extent along K of the operands of mma_v2: the compiler loads and uses them slice by slice."""
+    depths: dict[str, int] = {}
+    for stmt in ir.walk(kernel.body):
+        if isinstance(stmt, ir.Mma):
+            left = kernel.types[stmt.a]
+            assert isinstance(left, TileType)
+            depths[stmt.a] = depths[stmt.b] = left.shape[1]
+    return depths
 
 
 def _live_registers(kernel: ir.Kernel) -> int:

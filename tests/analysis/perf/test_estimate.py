@@ -211,3 +211,9 @@ def test_both_sides_of_a_branch_count_by_their_programs() -> None:
     first, second = count_work(made, {"N": 640}, 100, 1).accesses
     # The last tile begins one element late, so it is clipped by one.
     assert (first.l2, second.l2) == (3 * 64 * 4, (7 * 64 - 1) * 4)
+
+
+def test_operands_of_mma_are_held_slice_by_slice() -> None:
+    shallow, deep = (measure_resources(cp_async_gemm(bk=bk), H200) for bk in (32, 64))
+    assert shallow.registers == deep.registers
+    assert deep.blocks >= 1
