@@ -6,18 +6,6 @@ from tilewright import Const, Global, f16
 
 from tilewright.dtypes import DType, bf16, f16, f32, f64, i1, i8, i16, i32, i64, u8
 from tilewright.surface import (
-    Barrier,
-    Const,
-    Global,
-    KernelBodyError,
-    Order,
-    Scalar,
-    Shared,
-    Size,
-    Slot,
-    Stage,
-    Tile,
-    View,
     abs,
     arange,
     arrive,
@@ -80,6 +68,20 @@ from tilewright.surface import (
     where,
     zeros,
 )  # fmt: skip
+from tilewright.surface_values import (
+    Barrier,
+    Const,
+    Global,
+    KernelBodyError,
+    Order,
+    Scalar,
+    Shared,
+    Size,
+    Slot,
+    Stage,
+    Tile,
+    View,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

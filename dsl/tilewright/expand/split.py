@@ -179,9 +179,11 @@ def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
 def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: _Ring) -> ir.Stmt:
     for name in (stmt.a, stmt.b):
         if name not in loads:
+            what = "one here is computed" if name.startswith("%") else f"'{name}' is not"
             raise ExpansionError(
                 "TW005",
-                f"in a split pipeline both operands of tw.mma are tiles loaded by it; '{name.lstrip('%')}' is not",
+                f"in a split pipeline both operands of tw.mma are tiles loaded by it, since wgmma reads shared memory; "
+                f'{what}. Compute on tiles with roles="single", or before they are stored',
                 stmt.span,
             )
     a, b = (ir.BufRef(loads[n].ring, ring.stage) for n in (stmt.a, stmt.b))

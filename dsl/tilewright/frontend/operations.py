@@ -146,8 +146,8 @@ class Operations(AsynchronousOperations):
         step = self.step(node, c)
         return RangeValue("range", self.scalar(node, lo, "the start"), self.scalar(node, hi, "the end"), step)
 
-    def op_static_range(self, node: Node, a: Value, b: Value = None, c: Value = Int(1)) -> Value:
-        loop = self.op_range(node, a, b, c)
+    def op_static_range(self, node: Node, start: Value, stop: Value = None, step: Value = Int(1)) -> Value:
+        loop = self.op_range(node, start, stop, step)
         assert isinstance(loop, RangeValue)
         return replace(loop, kind="static")
 

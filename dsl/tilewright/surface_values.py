@@ -1,0 +1,148 @@
+"""The kinds of values in a kernel, for annotations and editors; kernels do not construct them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tilewright.dtypes import DType
+
+
+class KernelBodyError(TypeError):
+    """An operation of the language was called as ordinary Python."""
+
+
+def in_kernel(name: str) -> NoReturn:
+    """Raise KernelBodyError for an operation called as ordinary Python."""
+    raise KernelBodyError(
+        f"tw.{name} belongs into the body of a @tw.kernel function, which Tilewright reads and does not execute; "
+        "launch the kernel itself, or call its .interpret(…)"
+    )
+
+
+class Scalar:
+    """An integer scalar: a size, a program number, a loop variable, or arithmetic over them (32 bits in the kernel)."""
+
+    def __add__(self, other: Scalar | int) -> Scalar:
+        """Sum."""
+        in_kernel("arithmetic")
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
+    __mod__ = __rmod__ = __xor__ = __rxor__ = __and__ = __lshift__ = __rshift__ = __add__
+
+    def __lt__(self, other: Scalar | int) -> bool:
+        """Comparison."""
+        in_kernel("arithmetic")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    if TYPE_CHECKING:
+
+        def __index__(self) -> int:
+            """Scalars stand where Python expects an integer, for example in `range`."""
+            ...
+
+
+class Size(Scalar):
+    """A problem size, declared with `tw.sizes` and bound by the extents of the tensor arguments at launch."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Tile:
+    """A tile in registers, spread over the threads of its role; `shape` in elements, every extent a power of two."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def to(self, dtype: DType) -> Tile:
+        """The tile with elements converted to `dtype`, rounded to nearest even."""
+        in_kernel("to")
+
+    @property
+    def T(self) -> Tile:
+        """The transposed tile (two dimensions)."""
+        in_kernel("T")
+
+    def __getitem__(self, index: Any) -> Tile:
+        """`x[:, None]` adds an axis of extent 1."""
+        in_kernel("index")
+
+    def __add__(self, other: Tile | Scalar | float) -> Tile:
+        """Element by element, with NumPy's broadcasting; both sides have the same element type."""
+        in_kernel("arithmetic")
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+    __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+    def __neg__(self) -> Tile:
+        """Each element negated."""
+        in_kernel("arithmetic")
+
+    __invert__ = __neg__
+
+
+class View:
+    """A rectangular tile of a tensor in global memory; it may reach over the edge."""
+
+
+class Stage:
+    """One stage of a shared-memory ring, or a single shared tile."""
+
+
+class Shared(Stage):
+    """Shared memory: a ring of tiles, indexed by stage, or a single tile."""
+
+    def __getitem__(self, stage: Scalar | int) -> Stage:
+        """The tile of a stage."""
+        in_kernel("index")
+
+
+class Slot:
+    """One mbarrier."""
+
+
+class Barrier(Slot):
+    """An array of mbarriers."""
+
+    def __getitem__(self, slot: Scalar | int) -> Slot:
+        """One of the barriers."""
+        in_kernel("index")
+
+
+class Order:
+    """The order in which programs take the tiles of a grid."""
+
+
+class SharedLayoutSpec:
+    """A layout of shared memory."""
+
+
+class Global:
+    """A tensor argument in global memory: `A: Global[f16, M, K]`, row-major.
+
+    Extents are sizes, integers, or arithmetic over them. `Annotated[Global, f16, M, K]` means the same, for type
+    checkers that reject values in `Global[…]`.
+    """
+
+    shape: tuple[Scalar, ...]
+    dtype: DType
+
+    def __class_getitem__(cls, parameters: Any) -> type[Global]:
+        """The annotation; the front end reads it from the source."""
+        return cls
+
+    def tile(self, origin: Any, shape: Any) -> View:
+        """The tile of `shape` elements whose first element is at `origin` (one entry a dimension, in elements)."""
+        in_kernel("tile")
+
+
+if TYPE_CHECKING:
+    Const = int
+else:
+
+    class Const:
+        """A compile-time integer argument: `BM: Const = 128`, or `= tw.choice(64, 128)` for tuning."""
