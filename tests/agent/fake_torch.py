@@ -57,8 +57,8 @@ class Tensor:
             return Tensor(self.array.view(how[0].np))
         return Tensor(self.array.reshape(how[0] if isinstance(how[0], tuple) else how))
 
-    def reshape(self, *shape: int) -> Tensor:
-        return Tensor(self.array.reshape(shape))
+    def reshape(self, *shape: Any) -> Tensor:
+        return Tensor(self.array.reshape(*shape))
 
     def clone(self) -> Tensor:
         return Tensor(self.array.copy())

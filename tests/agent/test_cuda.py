@@ -55,6 +55,11 @@ def test_a_right_module_is_right(dtype: str) -> None:
     assert (result["correct"], result["message"]) == (True, "")
 
 
+@pytest.mark.parametrize("shape", ["4, 6", "(4, 6)"])
+def test_a_reference_may_reshape(shape: str) -> None:
+    assert graded(reference=f"(X + X).reshape(24).reshape({shape})")["correct"] is True
+
+
 def test_references_are_not_computed_in_tf32() -> None:
     fake_torch.backends.cuda.matmul.allow_tf32 = True
     Cuda(fake_torch)

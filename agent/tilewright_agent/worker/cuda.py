@@ -219,6 +219,8 @@ class TorchFunctions:
 
     def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`torch.name`, or the function of `torch.nn.functional`."""
+        if name == "reshape":  # torch.reshape takes the shape as one argument only
+            return args[0].reshape(*args[1:])
         functional = self.torch.nn.functional
         function = getattr(functional if name in ("gelu", "silu") else self.torch, name)
         return function(*args, **kwargs)
