@@ -115,7 +115,6 @@ class Unusable:
     why: str
     silent: bool = False
     span: Span | None = None
-    code: str = "TW008"
 
 
 Value = (
