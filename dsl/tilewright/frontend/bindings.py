@@ -83,7 +83,7 @@ class Bindings:
             if value.silent:
                 raise Silenced
             related = (Related(value.span, "here"),) if value.span else ()
-            raise self.fault("TW008", f"'{name}' {value.why}", node, related)
+            raise self.fault(value.code, f"'{name}' {value.why}", node, related)
         return value
 
     def suggestion(self, name: str) -> str:

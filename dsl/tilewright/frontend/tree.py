@@ -5,14 +5,16 @@ Parsing never fails: it returns a tree, and `syntax_problems` says what is wrong
 
 from __future__ import annotations
 
+import ast
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser, Point, Tree
 
 from tilewright.problem import Problem
-from tilewright.source import SourceText, Span
+from tilewright.source import Position, SourceText, Span
 
 _LANGUAGE = Language(tree_sitter_python.language())
 
@@ -105,6 +107,27 @@ def syntax_problems(node: Node, base: int) -> list[Problem]:
         if len(problems) == 5:
             break
     return problems
+
+
+def python_syntax_problems(data: bytes) -> list[Problem]:
+    """What Python itself says against the text of a definition that tree-sitter, which forgives much, accepts.
+
+    Only parsed, never executed. Spans are relative to the text.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(data)
+    except SyntaxError as error:
+        source = SourceText(data)
+        line = max(0, (error.lineno or 1) - 1)
+        column = max(0, (error.offset or 1) - 1)
+        start = source.offset(Position(line, column))
+        width = max(1, (error.end_offset or 0) - 1 - column) if error.end_lineno == error.lineno else 1
+        return [Problem("TW001", f"syntax error: {error.msg}", Span(start, min(start + width, max(start, len(data)))))]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return [Problem("TW001", f"Python cannot read this: {error}", Span(0, min(1, len(data))))]
+    return []
 
 
 def _broken(node: Node) -> Iterator[Node]:

@@ -115,6 +115,7 @@ class Unusable:
     why: str
     silent: bool = False
     span: Span | None = None
+    code: str = "TW008"
 
 
 Value = (

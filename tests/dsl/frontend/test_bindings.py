@@ -101,7 +101,7 @@ def test_negative_zero_and_nan_print_as_such():
         ("2**64 * 2**64", "TW006", "64 bits"),
         ("99999999999999999999", "TW006", "64 bits"),
         ("(1 << 31) << 31 << 31", "TW006", "64 bits"),
-        ("0777", "TW001", "not a number"),
+        ("0777", "TW001", "leading zeros"),
         ("3j", "TW005", "complex"),
         ("0.0 ** -1.0", "TW006", "no value"),
         ("(0.0 - 1.0) ** 0.5", "TW006", "no value"),
