@@ -45,7 +45,7 @@ def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obli
         if repeated or o.missing.startswith(_CONSEQUENCE):
             return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
         return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
-    if "uses stage" in o.message and context.refuted & {"TW201", "TW202"}:
+    if ("uses stage" in o.message or "uses slot" in o.message) and context.refuted & {"TW201", "TW202"}:
         how = f"{_CONSEQUENCE} because of an index outside its ring"
         return Obligation(o.code, family, o.what, o.span, "unknown", how=how)
     text = _sentence(o.message)

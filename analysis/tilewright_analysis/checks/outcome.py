@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
 from tilewright.problem import Edit, Fix, Related, Severity
 from tilewright.source import NO_SPAN, Span
 
@@ -41,12 +42,15 @@ def settle(
     if decision.verdict == "unknown":
         return unknown(context, code, family, what, span, decision.missing)
     model = context.decider.complete(decision.model, context.kernel.sizes, site.facts)
+    where: tuple[int, ...] = ()
+    shown: Mapping[str, str] = {}
     try:
         text = message(model)
-        where, shown = element(model) if element else (), values(model) if values else {}
+        where = element(model) if element else where
+        shown = values(model) if values else shown
     except ex.EvaluationError as error:
         # The model is one where a divisor is zero: that is the fault.
-        text, where, shown = f"There is a {error} here, so nothing is known of this: {what}.", (), {}
+        text = f"There is a {error} here, so nothing is known of this: {what}."
     example = counterexample(context, site, model, element=where, values=shown)
     text = f"{text} {situation(example)}".rstrip()
     return refuted(
@@ -117,7 +121,7 @@ def counterexample(
             program = model[b.name]
         iteration[b.label] = model[b.name]
         trace.append(TraceStep(b.span, f"{b.label} = {model[b.name]}", site.role))
-    trace.append(TraceStep(site.stmt.span, "the statement", site.role))
+    trace.append(TraceStep(site.stmt.span, _described(site.stmt), site.role))
     return Counterexample(
         sizes={s: model[s] for s in context.kernel.sizes if s in model},
         program=program,
@@ -127,6 +131,20 @@ def counterexample(
         values=dict(values or {}),
         trace=tuple(s for s in trace if s.span != NO_SPAN),
     )
+
+
+def _described(stmt: ir.Stmt) -> str:
+    match stmt:
+        case ir.Load(view=view) | ir.TmaLoad(view=view) | ir.CpAsync(view=view):
+            return f"the load of {view.tensor}"
+        case ir.Store(view=view) | ir.TmaStore(view=view):
+            return f"the store to {view.tensor}"
+        case ir.Assign(dst=dst):
+            return f"{dst} is computed"
+        case ir.Programs() | ir.For():
+            return "the loop"
+        case _:
+            return "here"
 
 
 def situation(example: Counterexample) -> str:

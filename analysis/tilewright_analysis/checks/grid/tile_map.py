@@ -203,7 +203,7 @@ def _count(write: Write) -> ex.Expr | None:
 
 
 def _witnesses(write: Write) -> Iterator[Question]:
-    """Questions that name, for a tile, the program and iterations that write it: row-major, then column-major
+    """Questions that name, for a tile, the program and iterations that write it: row-major, column-major
     numbering.
     """
     if any(c is None for c in write.coordinates) or not write.tracked:
@@ -220,10 +220,9 @@ def _witnesses(write: Write) -> Iterator[Question]:
     if len(programs) > 1 or len(chosen) + len(programs) != len(write.site.loops):
         return
     tiles = tuple(Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles))
-    for dims in (left, left[::-1]):
-        number: ex.Expr = ex.Int(0)
-        for dim in dims:
-            number = ex.add(ex.mul(number, write.tiles[dim]), _tile(dim))
+    numbers = [_number(dims, write.tiles) for dims in (left, left[::-1])]
+    split = _split_by(write, left)
+    for number in [split, *numbers] if split is not None else numbers:
         env = {**chosen, **{p.name: number for p in programs}}
         claims = [ex.substitute(c, env) for c in write.site.conditions]
         for b in write.site.loops:
@@ -236,6 +235,25 @@ def _witnesses(write: Write) -> Iterator[Question]:
                 claims.append(ex.Bin("==", ex.substitute(coordinate, env), _tile(dim)))
         assumptions = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
         yield Question(conjunction(claims), assumptions, tiles)
+
+
+def _number(dims: Sequence[int], tiles: Sequence[ex.Expr]) -> ex.Expr:
+    """The number of a tile, the last of `dims` fastest."""
+    number: ex.Expr = ex.Int(0)
+    for dim in dims:
+        number = ex.add(ex.mul(number, tiles[dim]), _tile(dim))
+    return number
+
+
+def _split_by(write: Write, dims: Sequence[int]) -> ex.Expr | None:
+    """The program number where the coordinates are its quotient and remainder by one divisor, in either order."""
+    for upper, lower in ((dims[:1], dims[1:]), (dims[1:], dims[:1])) if len(dims) == 2 else ():
+        match write.coordinates[upper[0]], write.coordinates[lower[0]]:
+            case ex.Bin("//", ex.Var(a), d), ex.Bin("%", ex.Var(b), e) if a == b and d == e:
+                return ex.add(ex.mul(_tile(upper[0]), d), _tile(lower[0]))
+            case _:
+                pass
+    return None
 
 
 def _tile(dim: int) -> ex.Expr:
