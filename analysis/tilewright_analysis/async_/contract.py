@@ -211,13 +211,12 @@ class Tags:
         """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete."""
         for cover in value.covers:
             if not self.complete(s, cover):
-                self.report.incomplete(s, p, o, cover, self._cover_bounds(s, cover))
+                self.report.incomplete(s, p, o, cover)
         missing = self._missing(value, p, o)
-        bounds = [self.size_bounds(s, dim, self._around(p), frozenset()) for dim in missing]
         # A contraction over nothing needs no other one inside of it.
-        if all(most > 0 for _, most in bounds):
-            for dim, sizes in zip(missing, bounds, strict=True):
-                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), self._around(p), ""), sizes)
+        if all(self.size_bounds(s, dim, self._around(p), frozenset())[1] > 0 for dim in missing):
+            for dim in missing:
+                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), self._around(p), ""))
         for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
             if axis is None:
                 continue

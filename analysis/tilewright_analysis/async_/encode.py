@@ -26,6 +26,8 @@ from tilewright_analysis.async_.tables import Tables, families
 
 def encode(kernel: ir.Kernel) -> c.Program:
     """The code of every role. Raises Unsupported for what the engine cannot decide."""
+    if not ir.is_explicit(kernel):
+        raise Unsupported("the kernel has policies; expand it first", kernel.span)
     # Twice: a condition such as `0 < K` ahead of a loop is about the trip count of that loop, known after one pass.
     loops = [o.trip for o in _encode(kernel, ()).oracles if not o.is_programs]
     return _encode(kernel, tuple(dict.fromkeys(sorted(loops, key=lambda trip: -trip.step))))

@@ -95,16 +95,19 @@ def _confirm(
             doubtful[key] = found.issue.unknown
         else:
             open_keys.add(key)
-    if not open_keys:
+    # A tile of an earlier iteration may be the wrong one: then some tag is wrong, which the second search follows.
+    stale = any(code == "TW204" for code, _ in doubtful)
+    if not open_keys and not stale:
         return confirmed, doubtful
     small = replace(budget, states=min(budget.states, 1500), seconds=min(budget.seconds, 1.5))
     # First with every size at least 1: a counterexample without work is the less convincing one.
-    for within in (_with_work(program), program):
-        wanted = frozenset(open_keys - confirmed.keys())
-        if not wanted:
+    quick = replace(small, states=min(small.states, 600), seconds=0.6)
+    for within, least in ((_with_work(program), quick), (program, small)):
+        wanted = frozenset(open_keys - confirmed.keys()) or None
+        if wanted is None and not stale:
             break
         second = search(
-            within, small, breadth_first=True, meet=False, tracing=True, until=wanted, cancelled=cancelled
+            within, least, breadth_first=True, meet=False, tracing=True, until=wanted, cancelled=cancelled
         )  # fmt: skip
         for key, found in second.found.items():
             if found.issue.unknown:

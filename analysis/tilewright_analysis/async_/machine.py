@@ -20,11 +20,23 @@ from tilewright_analysis.async_.words import at
 Moved = Literal["moved", "blocked", "stuck"]
 
 
-class Machine:
-    """Runs states of one program. `reporter` receives what goes wrong; it raises for what ends a path."""
+STEPS_BETWEEN_LOOKS = 5000
 
-    def __init__(self, program: c.Program, reporter: Findings) -> None:
+
+class Interrupted(Exception):
+    """Raised in the middle of a run when `interrupted` says so."""
+
+
+class Machine:
+    """Runs states of one program. `reporter` receives what goes wrong; it raises for what ends a path.
+
+    `interrupted` is asked now and then, with the number of steps so far, whether to give up.
+    """
+
+    def __init__(self, program: c.Program, reporter: Findings, interrupted: Callable[[int], bool]) -> None:
         self.program = program
+        self.interrupted = interrupted
+        self._next_look = STEPS_BETWEEN_LOOKS
         self.report = reporter
         self.steps = 0
         self.tags = contract.Tags(program, reporter)
@@ -102,6 +114,11 @@ class Machine:
         return "moved"
 
     def _iterate(self, s: State, p: Process, loop: c.Loop, i: int) -> Moved:
+        # Loops of constant length run without coming back to the search.
+        if self.steps > self._next_look:
+            self._next_look = self.steps + STEPS_BETWEEN_LOOKS
+            if self.interrupted(self.steps):
+                raise Interrupted
         if loop.oracle is None:
             assert loop.bound is not None
             more = i < loop.bound(p.env)

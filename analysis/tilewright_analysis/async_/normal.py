@@ -20,7 +20,7 @@ Key = tuple[Hashable, ...]
 
 
 class Normalizer:
-    """Normal forms of the states of one program. `remember`: keep forgotten trip counts for counterexamples."""
+    """Normal forms of the states of one program. `remember`: keep what is forgotten, for counterexamples."""
 
     def __init__(self, program: c.Program, *, remember: bool = False) -> None:
         self.program = program
@@ -275,6 +275,8 @@ class Normalizer:
             interval = s.oracles.pop(instance)
             if self.remember:
                 s.past[instance] = interval
+        if self.remember:
+            return
         for place, v in s.content.items():
             oracle, position = v.made
             if v is not OLD and oracle >= 0 and all(self._beyond(p, oracle, position) for p in s.processes):

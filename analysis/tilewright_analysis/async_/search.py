@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.findings import Findings
-from tilewright_analysis.async_.machine import Machine
+from tilewright_analysis.async_.machine import Interrupted, Machine
 from tilewright_analysis.async_.model import Budget, Violation
 from tilewright_analysis.async_.normal import Key, Normalizer
 from tilewright_analysis.async_.reporter import Found
@@ -51,8 +51,12 @@ def search(
     iterations.
     """
     reporter = Findings(program, tracing)
-    machine, normal = Machine(program, reporter), Normalizer(program, remember=tracing)
     deadline = time.perf_counter() + budget.seconds
+
+    def interrupted(steps: int) -> bool:
+        return steps > budget.steps or time.perf_counter() > deadline or (cancelled is not None and cancelled())
+
+    machine, normal = Machine(program, reporter, interrupted), Normalizer(program, remember=tracing)
     work: deque[State] = deque([State(program)])
     seen: dict[Key, list[int]] = {}
     exact: set[tuple[Key, tuple[int, ...]]] = set()
@@ -82,6 +86,12 @@ def search(
             if until is None or until <= reporter.found.keys():
                 break
             continue
+        except Interrupted:
+            stopped = f"no end after {machine.steps} steps and {states} states"
+            break
+        except ZeroDivisionError:
+            stopped = "a scalar divides by zero"
+            break
         if until is not None and until <= reporter.found.keys():
             break
         if fork is None:

@@ -108,7 +108,7 @@ class _Solver:
         most = dict.fromkeys(self.names, tiles)
         for (i, _), (low, _) in self.found.oracles.items():
             for n in self.program.oracles[i].trip.form.names() & most.keys():
-                if not self.program.oracles[i].is_programs and low < inf:
+                if not self.program.oracles[i].is_programs and abs(low) < inf:
                     most[n] = max(most[n], int(low), 1)
         multiple = forms.Facts.of(self.program.kernel.assumptions).multiple
         lists: list[list[int]] = []
