@@ -62,9 +62,7 @@ class Finding:
         moved = self.as_problem().shift(offset)
         example = self.counterexample
         if example is not None:
-            example = replace(
-                example, trace=tuple(replace(s, span=s.span.shift(offset)) for s in example.trace)
-            )
+            example = replace(example, trace=tuple(replace(s, span=s.span.shift(offset)) for s in example.trace))
         return replace(self, span=moved.span, related=moved.related, fixes=moved.fixes, counterexample=example)
 
     def as_problem(self) -> Problem:

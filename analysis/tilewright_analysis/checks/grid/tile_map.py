@@ -24,6 +24,7 @@ from ...context import KernelContext
 from ...integers import Binder, Decision, Question, conjunction
 from ...report import Obligation, Verdict
 from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
+from .digits import digits_of_program
 from .writes import Fault, Write, outputs, small_faults
 
 RANGE, INJECTIVE, COVERAGE = "TW301", "TW302", "TW303"
@@ -113,6 +114,8 @@ def _injective(context: KernelContext, write: Write, other: Write, faults: _Faul
     for part in apart[1:]:
         claim = ex.Bin("or", claim, part)
     question = Question(claim, facts, (*first.binders, *twins))
+    if same and digits_of_program(write, question):
+        return Obligation(INJECTIVE, "grid", what, write.span, "proved", how="digits")
     fault = None if context.decider.proves(question) else faults.get("twice")
     if fault is not None and (fault.write, fault.second) == (write, other):
         renamed = {n + _TWIN: v for n, v in fault.other.items()}

@@ -4,7 +4,8 @@ Scalars are 32-bit integers. Origins of tiles, tile counts and everything comput
 2**31 for all sizes that can be launched; a product of sizes usually does not. The address itself (row times stride)
 is computed in 64 bits.
 
-Sizes are at most 2**31 - 2**16 and no tensor is larger than 512 GiB; the launch checks the first. Counters that a loop
+Sizes are at most 2**31 - 2**16 and no tensor is larger than 512 GiB; launching
+checks the first, and that there are fewer than 2**31 programs. Counters that a loop
 carries are not examined: they count iterations.
 """
 
@@ -25,6 +26,7 @@ from ..outcome import Values, assume_fix, fixes_of, proved, settle, unknown
 
 CODE = "TW205"
 _LIMIT = 2**31
+_MOST_PROGRAMS = 2**31 - 1
 _WHAT = "every index fits 32 bits"
 
 
@@ -67,7 +69,8 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     for b in site.loops:
         low, high = interval(b.lo, env, positive_divisors=True)[0], magnitudes.at_most(b.hi, binders, env)
         before = env.get(b.name, (None, None))[1]
-        env[b.name] = (low, _smaller(before, None if high is None else high - 1))
+        high = _smaller(before, None if high is None else high - 1)
+        env[b.name] = (low, _smaller(high, _MOST_PROGRAMS - 1) if b.kind == "program" else high)
     low, high = interval(value, env, positive_divisors=True)
     high = _smaller(high, magnitudes.at_most(value, binders, env))
     if _inside((low, high)):
@@ -109,6 +112,8 @@ def _breaks(context: KernelContext, site: Site, value: ex.Expr, env: dict[str, i
             values = range(ex.evaluate(b.lo, env), ex.evaluate(b.hi, env), b.step)
             if not values:
                 return False
+            if b.kind == "program" and len(values) > _MOST_PROGRAMS:
+                return False
             env[b.name] = values[-1]
         return all(ex.evaluate(c, env) for c in site.conditions) and not ex.evaluate(_claim(value), env)
     except ex.EvaluationError:
@@ -142,7 +147,9 @@ def _finding(context: KernelContext, site: Site, part: ex.Expr, value: ex.Expr, 
 
 
 def _scalars(stmt: ir.Stmt) -> Iterator[ex.Expr]:
-    """Scalar expressions that a statement computes."""
+    """Scalar expressions that a statement computes. The launch computes and checks the number of programs itself."""
+    if isinstance(stmt, ir.Programs):
+        return
     for operand in ir.operands(stmt):
         match operand:
             case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
