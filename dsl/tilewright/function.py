@@ -67,7 +67,10 @@ class KernelFunction:
 
     @cached_property
     def explicit(self) -> ir.Kernel:
-        """The kernel in explicit instructions. Raises ExpansionError when a policy cannot be carried out."""
+        """The kernel in explicit instructions.
+
+        Raises ExpansionError when a policy cannot be carried out, InferenceError when no layout fits.
+        """
         return expand(self.kernel)
 
     def interpret(self, *arguments: Any) -> RunReport:

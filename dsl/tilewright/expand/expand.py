@@ -24,7 +24,8 @@ from tilewright.layout import default_swizzle
 def expand(kernel: ir.Kernel) -> ir.Kernel:
     """The explicit form of `kernel`, with layouts and automatic syncs; explicit kernels keep their statements.
 
-    Raises ExpansionError when a policy cannot be carried out, with the place and the reason.
+    Raises ExpansionError when a policy cannot be carried out, and InferenceError when no layout fits; both have the
+    place and the reason.
     """
     expanded = expand_policies(kernel)
     inferred = infer_layouts(expanded)

@@ -6,9 +6,11 @@ variable has changed (a swap, a tuple or a tile view kept in a name), it is stor
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from tree_sitter import Node
 
@@ -88,8 +90,8 @@ class Bindings:
 
     def suggestion(self, name: str) -> str:
         """' — did you mean …?' when a known name is close."""
-        from difflib import get_close_matches
-
+        if hasattr(builtins, name):
+            return ": this is Python's, and the body of a kernel is not run as Python"
         close = get_close_matches(name, [n for n, v in self.names.items() if not isinstance(v, Unusable)], 1, 0.7)
         return f"; did you mean '{close[0]}'?" if close else ""
 

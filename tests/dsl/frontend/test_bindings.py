@@ -112,3 +112,9 @@ def test_negative_zero_and_nan_print_as_such():
 def test_numbers_without_value_are_problems(expression, code, words):
     module = read(HEADER + f"@tw.kernel\ndef k(X: Global[f32, N]):\n    x = {expression}\n")
     assert any(p.code == code and words in p.message for p in module.all_problems), module.all_problems
+
+
+def test_a_function_of_python_is_called_one():
+    module = read(HEADER + '@tw.kernel\ndef k(X: Global[f32, N]):\n    print("x")\n')
+    assert [p.code for p in module.all_problems] == ["TW002"]
+    assert "Python's" in module.all_problems[0].message and "did you mean" not in module.all_problems[0].message

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from reading import HEADER, read
 from tilewright.expand import ExpansionError, expand, expand_policies
 from tilewright.frontend import parse_module
+from tilewright.infer import InferenceError
 from tilewright.interpret import Violation, interpret
 from tilewright.ir import nodes as ir
 from tilewright.printer import module_source
@@ -29,8 +30,6 @@ EXAMPLES = [p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent
 FAST = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 LONG = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 
-SIDE = 16
-SHAPE = f"({SIDE}, {SIDE})"
 UNARY = ["tw.exp", "tw.sin", "tw.cos", "tw.tanh", "tw.sigmoid", "tw.floor", "tw.abs", "-", "tw.transpose", "+"]
 INFIX = ["+", "-", "*"]
 COMPARE = ["<", "<=", ">", ">=", "==", "!="]
@@ -39,8 +38,11 @@ COMPARE = ["<", "<=", ">", ">=", "==", "!="]
 class Writer:
     """Writes the body of a kernel over A, B (f16), X, Y (f32), statement by statement; `draw` decides."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, split: bool) -> None:
         self.draw = draw
+        self.split = split
+        self.side = 64 if split else 16  # wgmma takes 64 rows
+        self.shape = f"({self.side}, {self.side})"
         self.lines: list[str] = []
         self.tiles: list[str] = []  # f32 tiles that always have a value here
         self.scalars: list[str] = ["M", "N", "K", "pm", "pn"]
@@ -90,7 +92,7 @@ class Writer:
         return f"{first} {self.pick(['and', 'or'])} pn < {self.draw(st.integers(1, 5))}" if self.chance(3) else first
 
     def view(self, tensor: str) -> str:
-        return f"{tensor}.tile((pm * {SIDE}, pn * {SIDE}), {SHAPE})"
+        return f"{tensor}.tile((pm * {self.side}, pn * {self.side}), {self.shape})"
 
     def tile(self, deep: int = 2) -> str:
         if deep == 0 or self.chance(4):
@@ -115,13 +117,13 @@ class Writer:
             case 6:
                 return f"double({a})"
             case 7:
-                return f"tw.full(f32, {SHAPE}, {self.pick(['1.0', '-0.0', '2', self.scalar(1)])})"
+                return f"tw.full(f32, {self.shape}, {self.pick(['1.0', '-0.0', '2', self.scalar(1)])})"
             case 8:
                 return f"tw.where(-1.0 < {a} < 2.0, {self.tile(0)}, 0.0)"
             case 9:
                 return f"tw.expand_dims(tw.sum({a}, axis={self.draw(st.integers(0, 1))}), 0) * {self.tile(0)}"
             case 10:
-                return f"tw.broadcast(tw.arange({SIDE}).to(f32)[:, None], {SHAPE}) / {self.tile(0)}"
+                return f"tw.broadcast(tw.arange({self.side}).to(f32)[:, None], {self.shape}) / {self.tile(0)}"
             case _:
                 return f"({a} {self.pick(INFIX)} {self.pick([self.tile(deep - 1), '2.0'])})"
 
@@ -176,7 +178,7 @@ class Writer:
                 name = self.fresh("t")
                 self.put(depth, f"{name} = {kept}[0]")
                 self.tiles.append(name)
-            case 10 if depth == 2:
+            case 10 | 11 if depth < 4:
                 self.product(depth)
             case _:
                 name = self.fresh("t")
@@ -185,16 +187,26 @@ class Writer:
 
     def product(self, depth: int) -> None:
         """A loop over K, plain or staged."""
-        acc, k = self.fresh("acc"), self.fresh("k")
-        loop = self.pick(["range(0, K, 16)", "tw.pipeline(0, K, 16)", "tw.pipeline(0, K, 16, stages=2)"])
-        self.put(depth, f"{acc} = tw.zeros(f32, {SHAPE})")
+        acc, k, side = self.fresh("acc"), self.fresh("k"), self.side
+        stages = self.draw(st.integers(2, 4))
+        staged = f"tw.pipeline(0, K, {side}, stages={stages}" + (', roles="split")' if self.split else ")")
+        # One kind of matrix instruction in a kernel: accumulators of two kinds cannot meet.
+        loop = staged if self.split else self.pick([f"range(0, K, {side})", staged])
+        self.put(depth, f"{acc} = tw.zeros(f32, {self.shape})")
         self.put(depth, f"for {k} in {loop}:")
         other = ", other=0.0" if loop.startswith("range") else ""
-        self.put(depth + 1, f"a = tw.load(A.tile((pm * {SIDE}, {k}), {SHAPE}){other})")
-        self.put(depth + 1, f"b = tw.load(B.tile(({k}, pn * {SIDE}), {SHAPE}){other})")
         if self.chance(3):
+            self.put(depth + 1, f"{k}_rows = {k} + 0 * pm")
+            k_rows = f"{k}_rows"
+        else:
+            k_rows = k
+        self.put(depth + 1, f"a = tw.load(A.tile((pm * {side}, {k_rows}), {self.shape}){other})")
+        self.put(depth + 1, f"b = tw.load(B.tile(({k}, pn * {side}), {self.shape}){other})")
+        if not self.split and self.chance(3):
             self.put(depth + 1, "a = (a.to(f32) * 0.5).to(f16)")
         self.put(depth + 1, f"{acc} = tw.mma(a, b, {acc})")
+        if self.tiles and self.chance(4):
+            self.put(depth + 1, f"{self.pick(self.tiles)} = b.to(f32) - {self.pick(self.tiles)}")
         self.tiles.append(acc)
 
 
@@ -209,10 +221,11 @@ def double(x):
 
 @st.composite
 def kernels(draw: Any) -> str:
-    w = Writer(draw)
-    grid = "tw.cdiv(M, 16), tw.cdiv(N, 16)"
+    split = draw(st.integers(0, 2)) == 0
+    w = Writer(draw, split)
+    grid = f"tw.cdiv(M, {w.side}), tw.cdiv(N, {w.side})"
     order = draw(st.sampled_from(["", ", order=tw.grouped(2)", ", persistent=True", ", order=tw.row_major()"]))
-    w.put(0, "@tw.kernel(target='sm_80', warps=4)")
+    w.put(0, f"@tw.kernel(target='{'sm_90a' if split else 'sm_80'}', warps=4)")
     w.put(0, "def k(A: Global[f16, M, K], B: Global[f16, K, N], X: Global[f32, M, N], Y: Global[f32, M, N],")
     w.put(0, "      OUT: Global[f32, M, N]):")
     w.put(1, "tw.assume(K % 8 == 0)")
@@ -248,6 +261,10 @@ def plain(kernel: ir.Kernel) -> ir.Kernel:
             case ir.Load(dst=dst) | ir.SharedLoad(dst=dst):
                 fields["dst"] = number(dst)
             case ir.Store(src=src):
+                fields["src"] = number(src)
+            case ir.Wgmma(acc=acc, dst=dst):
+                fields |= {"acc": number(acc), "dst": number(dst)}
+            case ir.SharedStore(src=src):
                 fields["src"] = number(src)
             case _:
                 pass
@@ -302,7 +319,7 @@ def round_trip(text: str, m: int, n: int, k: int) -> None:
     np.testing.assert_array_equal(output, output_again)
 
 
-@given(kernels(), st.integers(1, 40), st.sampled_from([8, 16, 24]), st.sampled_from([8, 32, 40]))
+@given(kernels(), st.integers(1, 70), st.sampled_from([8, 16, 72]), st.sampled_from([8, 32, 136]))
 @FAST
 def test_random_kernels_print_read_back_and_run(text: str, m: int, n: int, k: int) -> None:
     round_trip(text, m, n, k)
@@ -310,7 +327,7 @@ def test_random_kernels_print_read_back_and_run(text: str, m: int, n: int, k: in
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@given(kernels(), st.integers(1, 40), st.sampled_from([8, 16, 24]), st.sampled_from([8, 32, 40]))
+@given(kernels(), st.integers(1, 70), st.sampled_from([8, 16, 72]), st.sampled_from([8, 32, 136]))
 @LONG
 def test_many_random_kernels_print_read_back_and_run(text: str, m: int, n: int, k: int) -> None:
     round_trip(text, m, n, k)
@@ -370,6 +387,8 @@ def survives(text: str) -> None:
             expand(kernel)
         except ExpansionError as error:
             assert error.problem.message
+        except InferenceError as error:
+            assert str(error) and error.span.end <= size
 
 
 def read_kernels(text: str) -> Iterator[ir.Kernel]:
