@@ -57,7 +57,7 @@ def test_no_proved_mutant_fails_and_most_are_refuted(name: str) -> None:
         total += 1
         refuted += bool(result.refuted)
         if proved(result):
-            assert trial(mutant, 60, unit, is_persistent(mutant)) is None, what
+            assert trial(mutant, 150, unit, is_persistent(mutant)) is None, what
     assert refuted >= share * total, f"{refuted} of {total}"
 
 
@@ -73,7 +73,7 @@ def test_no_proved_combination_of_edits_fails(name: str) -> None:
         once = rng.choice(first)
         what, twice = rng.choice(list(mutants(once)))
         if proved(explore(twice)):
-            assert trial(twice, 30, unit, is_persistent(twice)) is None, what
+            assert trial(twice, 60, unit, is_persistent(twice)) is None, what
 
 
 @pytest.mark.slow
