@@ -13,7 +13,7 @@ from .algebra import (
 from .compare import Collision, Difference, collision, difference, equal, is_injective, is_surjective, uncovered
 from .conflicts import BankConflicts, bank_conflicts
 from .errors import LayoutError
-from .families import Blocked, DistributedLayout, DotOperand, MmaV2, Slice, Wgmma, default_blocked
+from .families import Blocked, DistributedLayout, DotOperand, Mfma, MmaV2, Slice, Wgmma, default_blocked
 from .index_map import Axis, IndexMap, Output
 from .inverse import inverse, left_inverse, owner, owners, right_inverse
 from .linear import bases_of, format_bases, from_bases
@@ -31,6 +31,7 @@ __all__ = [
     "DotOperand",
     "IndexMap",
     "LayoutError",
+    "Mfma",
     "MmaV2",
     "Output",
     "Padded",

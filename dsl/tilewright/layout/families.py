@@ -2,8 +2,9 @@
 
 Each family is a small description. `linear(shape)` gives the map (register, lane, warp) -> coordinates
 `dim0, dim1, …`; `gluon()` the constructor as Gluon source; `str()` a short text. The construction follows the
-PTX ISA (fragment tables of mma.m16n8k16 and wgmma.m64nNk16) and Triton's `LinearLayoutConversions.cpp`, and is
-tested against Triton.
+PTX ISA (fragment tables of mma.m16n8k16 and wgmma.m64nNk16), the CDNA3 and CDNA4 ISA manuals (section "Matrix
+Arithmetic Instructions") and Triton's `LinearLayoutConversions.cpp`, and is tested against Triton. Warps have 32 lanes
+on NVIDIA GPUs and 64 on AMD's (which call them waves).
 
 All tile extents are powers of two. A tile smaller than the layout is broadcast: several owners hold one element.
 A larger one is repeated in registers.
@@ -22,6 +23,7 @@ from .index_map import IndexMap
 from .linear import bases_of, from_bases
 
 WARP_SIZE = 32
+WARP_SIZES = (32, 64)
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,16 @@ class Blocked:
             raise LayoutError(f"order {list(self.order)} is not a permutation of the {rank} dimensions")
         for name in ("size_per_thread", "threads_per_warp", "warps_per_cta"):
             _check_powers(name, getattr(self, name), rank)
-        if prod(self.threads_per_warp) != WARP_SIZE:
+        if self.warp_size not in WARP_SIZES:
             raise LayoutError(
-                f"threads_per_warp {list(self.threads_per_warp)} has {prod(self.threads_per_warp)} threads; "
-                f"a warp has {WARP_SIZE}"
+                f"threads_per_warp {list(self.threads_per_warp)} has {self.warp_size} threads; a warp has 32 (NVIDIA) "
+                "or 64 (AMD)"
             )
+
+    @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return prod(self.threads_per_warp)
 
     @property
     def warps(self) -> int:
@@ -86,6 +93,11 @@ class MmaV2:
             raise LayoutError(f"mma.sync has a 16×8 accumulator, not {_by(self.instr)}")
 
     @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return WARP_SIZE
+
+    @property
     def warps(self) -> int:
         """Warps that share the tile."""
         return prod(self.warps_per_cta)
@@ -125,6 +137,11 @@ class Wgmma:
             )
 
     @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return WARP_SIZE
+
+    @property
     def warps(self) -> int:
         """Warps that share the tile."""
         return prod(self.warps_per_cta)
@@ -148,14 +165,65 @@ class Wgmma:
 
 
 @dataclass(frozen=True)
-class DotOperand:
-    """Operand A (index 0) or B (index 1) in registers; `k_width` consecutive elements along K in a register pair.
+class Mfma:
+    """Accumulator of v_mfma (CDNA), transposed: a lane holds 4 consecutive columns of a row.
 
-    `k_width` is 32 / element bits for mma_v2.
+    `instr` is (M, N, K) of the instruction. `generation` is that of CDNA: 3 (gfx942) or 4 (gfx950).
+    """
+
+    warps_per_cta: tuple[int, int]
+    instr: tuple[int, int, int]
+    generation: int
+
+    def __post_init__(self) -> None:
+        _check_powers("warps_per_cta", self.warps_per_cta, 2)
+        if self.instr[:2] not in ((16, 16), (32, 32)) or self.generation not in (3, 4):
+            raise LayoutError(
+                f"mfma instruction {list(self.instr)} of CDNA{self.generation}: the accumulator is 16×16 or 32×32, the "
+                "generation 3 or 4"
+            )
+        _check_powers("instr", self.instr, 3)
+
+    @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return 64
+
+    @property
+    def warps(self) -> int:
+        """Warps that share the tile."""
+        return prod(self.warps_per_cta)
+
+    def linear(self, shape: Sequence[int]) -> IndexMap:
+        """(register, lane, warp) -> (row, column)."""
+        rows = self.instr[0]
+        tile = _Tile(2)
+        tile.grow("register", 1, 4)
+        tile.grow("lane", 0, rows)
+        tile.grow("lane", 1, 64 // rows)
+        tile.grow("register", 1, rows * rows // 256)
+        tile.grow_all("warp", self.warps_per_cta, (1, 0))
+        return tile.fit(shape, (1, 0))
+
+    def gluon(self) -> str:
+        """Gluon constructor."""
+        instr, warps = _list(self.instr), _list(self.warps_per_cta)
+        return f"gl.amd.AMDMFMALayout({self.generation}, {instr}, True, {warps})"
+
+    def __str__(self) -> str:
+        return f"mfma accumulator {_by(self.instr)}, {_by(self.warps_per_cta)} warps"
+
+
+@dataclass(frozen=True)
+class DotOperand:
+    """Operand A (index 0) or B (index 1) in registers; `k_width` consecutive elements along K in a lane.
+
+    `k_width` is 32 / element bits for mma_v2. For mfma it is what a lane gives one instruction, K * M / 64 of its
+    shape, or a multiple of that (the instructions then split K among them).
     """
 
     index: int
-    parent: MmaV2 | Wgmma
+    parent: MmaV2 | Wgmma | Mfma
     k_width: int
 
     def __post_init__(self) -> None:
@@ -166,6 +234,11 @@ class DotOperand:
         _check_powers("k_width", (self.k_width,), 1)
 
     @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return self.parent.warp_size
+
+    @property
     def warps(self) -> int:
         """Warps that share the tile."""
         return self.parent.warps
@@ -173,14 +246,17 @@ class DotOperand:
     def linear(self, shape: Sequence[int]) -> IndexMap:
         """(register, lane, warp) -> (row, column); warps along the other operand's dimension hold copies."""
         depth = 8 * self.k_width
-        if self.index == 0:
-            order = (1, 0)
-            tile = _mma_tile(16, depth, k_width=self.k_width, order=order)
-        else:
-            order = (0, 1)
-            tile = _mma_tile(8, depth, k_width=self.k_width, order=order)
         contraction = 1 - self.index
-        for dim in (1, 0) if isinstance(self.parent, MmaV2) else (0, 1):
+        order = (contraction, self.index)
+        if isinstance(self.parent, Mfma):
+            rows = self.parent.instr[0]
+            tile = _Tile(2)
+            tile.grow("register", contraction, self.k_width)
+            tile.grow("lane", self.index, rows)
+            tile.grow("lane", contraction, 64 // rows)
+        else:
+            tile = _mma_tile((16, 8)[self.index], depth, k_width=self.k_width, order=order)
+        for dim in (0, 1) if isinstance(self.parent, Wgmma) else (1, 0):
             count = self.parent.warps_per_cta[dim]
             if dim == contraction:
                 tile.repeat("warp", count)
@@ -202,6 +278,11 @@ class Slice:
 
     dim: int
     parent: DistributedLayout
+
+    @property
+    def warp_size(self) -> int:
+        """Lanes of a warp."""
+        return self.parent.warp_size
 
     @property
     def warps(self) -> int:
@@ -228,10 +309,17 @@ class Slice:
         return f"slice along dim {self.dim} of ({self.parent})"
 
 
-DistributedLayout: TypeAlias = Blocked | MmaV2 | Wgmma | DotOperand | Slice
+DistributedLayout: TypeAlias = Blocked | MmaV2 | Wgmma | Mfma | DotOperand | Slice
 
 
-def default_blocked(shape: Sequence[int], element_bits: int, warps: int, order: Sequence[int] | None = None) -> Blocked:
+def default_blocked(
+    shape: Sequence[int],
+    element_bits: int,
+    warps: int,
+    order: Sequence[int] | None = None,
+    *,
+    warp_size: int = WARP_SIZE,
+) -> Blocked:
     """A coalesced layout: 16-byte vectors along the fastest dimension, never wider than the tile leaves each thread.
 
     Args:
@@ -239,17 +327,18 @@ def default_blocked(shape: Sequence[int], element_bits: int, warps: int, order: 
         element_bits: bits of an element.
         warps: warps that share the tile, a power of two.
         order: dimensions, fastest first; the last dimension is fastest by default.
+        warp_size: lanes of a warp, 32 or 64.
     """
     rank = len(shape)
     order = tuple(reversed(range(rank))) if order is None else tuple(order)
     _check_powers("shape", tuple(shape), rank)
     # Booleans take a byte in memory.
     element_bits = max(8, element_bits)
-    share = max(1, prod(shape) // (WARP_SIZE * warps))
+    share = max(1, prod(shape) // (warp_size * warps))
     vector = max(1, min(128 // element_bits, shape[order[0]], share))
     sizes, threads, groups = [1] * rank, [1] * rank, [1] * rank
     sizes[order[0]] = vector
-    lanes_left, warps_left = WARP_SIZE, warps
+    lanes_left, warps_left = warp_size, warps
     for dim in order:
         threads[dim] = min(lanes_left, max(1, shape[dim] // sizes[dim]))
         lanes_left //= threads[dim]

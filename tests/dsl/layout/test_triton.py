@@ -17,6 +17,7 @@ from tilewright.layout import (
     DistributedLayout,
     DotOperand,
     LayoutError,
+    Mfma,
     MmaV2,
     SharedLayout,
     Slice,
@@ -53,6 +54,20 @@ MMA = [
 WGMMA = [Wgmma(warps, (16, columns, 16)) for columns in (8, 64, 256) for warps in ((4, 1), (8, 1), (4, 2))]
 
 
+MFMA = [
+    Mfma((2, 2), (32, 32, 8), 3),
+    Mfma((1, 4), (16, 16, 16), 3),
+    Mfma((4, 1), (32, 32, 16), 4),
+    Mfma((2, 4), (16, 16, 32), 4),
+    Mfma((1, 1), (32, 32, 2), 3),
+]
+BLOCKED_64 = [
+    Blocked((1, 8), (16, 4), (4, 1), (1, 0)),
+    Blocked((1, 4), (4, 16), (2, 2), (1, 0)),
+    Blocked((2, 2), (8, 8), (2, 2), (0, 1)),
+]
+
+
 def ask(questions: list[dict[str, Any]]) -> list[Any]:
     oracle = Path(__file__).with_name("triton_oracle.py")
     process = subprocess.run(
@@ -79,6 +94,31 @@ def test_distributed_layouts_have_tritons_bases() -> None:
     )
     for (layout, shape), answer in zip(cases, answers, strict=True):
         ours = {name: [list(vector) for vector in vectors] for name, vectors in bases_of(layout.linear(shape)).items()}
+        assert ours == answer, (str(layout), shape)
+
+
+def test_layouts_of_64_lanes_have_tritons_bases() -> None:
+    operands = [DotOperand(i, m, w) for m in MFMA for i in (0, 1) for w in (1, 4, 8)]
+    slices = [Slice(dim, parent) for parent in (BLOCKED_64[0], MFMA[0], MFMA[1], operands[1]) for dim in (0, 1)]
+    cases: list[tuple[DistributedLayout, tuple[int, ...]]] = [
+        *itertools.product([*BLOCKED_64, *MFMA, *operands], SHAPES),
+        *((layout, (shape[1 - layout.dim],)) for layout in slices for shape in SHAPES),
+    ]
+    answers = ask(
+        [
+            {
+                "kind": "linear",
+                "layout": layout.gluon(),
+                "shape": shape,
+                "warps": layout.warps,
+                "target": "gfx950" if "Layout(4" in layout.gluon() else "gfx942",
+            }
+            for layout, shape in cases
+        ]
+    )
+    for (layout, shape), answer in zip(cases, answers, strict=True):
+        ours = {name: [list(vector) for vector in vectors] for name, vectors in bases_of(layout.linear(shape)).items()}
+        assert layout.warp_size == 64 and len(ours["lane"]) == 6
         assert ours == answer, (str(layout), shape)
 
 

@@ -2,7 +2,8 @@
 
 Reads a JSON list of questions from standard input and writes the list of answers. A question is an object with
 `kind`: "linear" (`layout`, `shape`, `warps`), "shared" (`layout`, `shape`, `bits`) or "conflicts" (`layout`, `shared`,
-`shape`, `bits`, `warps`), where layouts are Gluon constructor expressions. Run with the interpreter of the tests.
+`shape`, `bits`, `warps`), where layouts are Gluon constructor expressions. `target` is "cuda" or an AMD architecture.
+Run with the interpreter of the tests.
 """
 
 import json
@@ -19,10 +20,10 @@ TYPES = {8: gl.int8, 16: gl.float16, 32: gl.float32, 64: gl.float64}
 
 
 class Session:
-    """One module for a given number of warps."""
+    """One module for a given number of warps of a target."""
 
-    def __init__(self, warps: int) -> None:
-        target = GPUTarget("cuda", 90, 32)
+    def __init__(self, warps: int, arch: str) -> None:
+        target = GPUTarget("cuda", 90, 32) if arch == "cuda" else GPUTarget("hip", arch, 64)
         self.context = ir.context()
         ir.load_dialects(self.context)
         backend: Any = make_backend(target)
@@ -31,7 +32,7 @@ class Session:
         options = backend.parse_options({"num_warps": warps, "num_ctas": 1})
         self.module = self.builder.create_module()
         self.module.set_attr("ttg.target", self.builder.get_string_attr(backend.get_target_name(options)))
-        for name, value in (("num-warps", warps), ("num-ctas", 1), ("threads-per-warp", 32)):
+        for name, value in (("num-warps", warps), ("num-ctas", 1), ("threads-per-warp", target.warp_size)):
             self.module.set_attr(f"ttg.{name}", self.builder.get_int32_attr(value))
         self.semantic = GluonSemantic(self.builder)
         self.functions = 0
@@ -61,13 +62,13 @@ class Session:
 
 
 def main() -> None:
-    sessions: dict[int, Session] = {}
+    sessions: dict[tuple[int, str], Session] = {}
     answers: list[Any] = []
     for question in json.load(sys.stdin):
-        warps = question.get("warps", 4)
-        if warps not in sessions:
-            sessions[warps] = Session(warps)
-        session = sessions[warps]
+        key = question.get("warps", 4), question.get("target", "cuda")
+        if key not in sessions:
+            sessions[key] = Session(*key)
+        session = sessions[key]
         layout = eval(question["layout"], {"gl": gl})
         if question["kind"] == "linear":
             answers.append(session.linear(layout, question["shape"]))
