@@ -26,7 +26,7 @@ class TraceStep:
 class Counterexample:
     """A concrete situation in which an obligation fails.
 
-    `sizes` are problem sizes, `program` the program number, `iteration` the loop variables by name, `role` the role that
+    `sizes` are problem sizes, `program` the program number, `iteration` the loop variables by name, `role` that which
     executes the statement, `thread` (keys warp, lane, register) and `element` (coordinates) where they apply, `values`
     what differs (for example {"K of A": "64", "K of B": "0"}), `trace` the statements that led there.
     `replayed` says that the interpreter showed the same violation at these sizes.
@@ -94,7 +94,7 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """All that is known about one kernel. `problems` come from the front end; with errors there, nothing was verified."""
+    """All that is known about one kernel. `problems` come from the front end; if one is an error, nothing was verified."""
 
     kernel: str
     span: Span
