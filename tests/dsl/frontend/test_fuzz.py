@@ -131,9 +131,11 @@ class Writer:
 
     def block(self, depth: int) -> None:
         """Statements in a block of their own; what they declare is gone behind it."""
-        tiles, scalars = list(self.tiles), list(self.scalars)
+        tiles, scalars, before = list(self.tiles), list(self.scalars), len(self.lines)
         for _ in range(self.draw(st.integers(1, 3))):
             self.statement(depth)
+        if len(self.lines) == before:
+            self.put(depth, "pass")
         self.tiles, self.scalars = tiles, scalars
 
     def statement(self, depth: int) -> None:
