@@ -182,3 +182,9 @@ def test_the_worker_needs_only_torch_and_triton() -> None:
 def test_the_worker_starts_on_a_machine_without_the_verifier() -> None:
     result = import_without(NOT_ON_A_GPU_MACHINE, "import tilewright_agent.worker")
     assert result.returncode == 0, result.stderr
+
+
+def test_only_the_process_that_verifies_loads_the_solver() -> None:
+    program = "import sys; import tilewright_server.server, tilewright_analysis.report; print('z3' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

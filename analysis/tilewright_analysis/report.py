@@ -94,7 +94,7 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """All that is known about one kernel. `problems` come from the front end; if one is an error, nothing was verified."""
+    """All that is known about one kernel. `problems` are the front end's; after an error nothing was verified."""
 
     kernel: str
     span: Span

@@ -100,14 +100,10 @@ def _confirm(
     if not open_keys and not stale:
         return confirmed, doubtful
     small = replace(budget, states=min(budget.states, 1500), seconds=min(budget.seconds, 1.5))
-    # First with every size at least 1: a counterexample without work is the less convincing one.
-    quick = replace(small, states=min(small.states, 600), seconds=0.6)
-    for within, least in ((_with_work(program), quick), (program, small)):
-        wanted = frozenset(open_keys - confirmed.keys()) or None
-        if wanted is None and not stale:
-            break
+    wanted = frozenset(open_keys - confirmed.keys()) or None
+    if wanted is not None or stale:
         second = search(
-            within, least, breadth_first=True, meet=False, tracing=True, until=wanted, cancelled=cancelled
+            program, small, breadth_first=True, meet=False, tracing=True, until=wanted, cancelled=cancelled
         )  # fmt: skip
         for key, found in second.found.items():
             if found.issue.unknown:
@@ -125,17 +121,6 @@ def _confirm(
         found = first.found.get(key)
         doubtful[key] = "sizes at which this happens" + (f" ({found.issue.message})" if found is not None else "")
     return confirmed, {k: v for k, v in doubtful.items() if k not in confirmed}
-
-
-def _with_work(program: c.Program) -> c.Program:
-    """The program with loops over sizes running at least once."""
-    oracles = [
-        replace(o, minimum=max(1.0, o.minimum))
-        if o.trip.form.const >= 0 and all(v > 0 and isinstance(k, ex.Size) for k, v in o.trip.form.terms)
-        else o
-        for o in program.oracles
-    ]
-    return replace(program, oracles=oracles)
 
 
 def _with_equal_counts(

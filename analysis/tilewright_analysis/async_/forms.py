@@ -97,7 +97,7 @@ class Facts:
         multiple: dict[str, int] = {}
 
         def at_least(name: str, value: int) -> None:
-            lower[name] = max(lower.get(name, 0), value)
+            lower[name] = max(lower.get(name, 1), value)
 
         def at_most(name: str, value: int) -> None:
             upper[name] = min(upper.get(name, value), value)
@@ -134,7 +134,7 @@ class Facts:
         return (coefficient / divisor).denominator == 1
 
     def bounds(self, form: Form) -> tuple[float, float]:
-        """Lower and upper bound of a form; infinite where nothing is known. Sizes are at least 0."""
+        """Lower and upper bound of a form; infinite where nothing is known. A launch has sizes of at least 1."""
         low, high = float(form.const), float(form.const)
         for key, coefficient in form.terms:
             a, b = self._atom_bounds(key)
@@ -146,8 +146,10 @@ class Facts:
     def _atom_bounds(self, key: ex.Expr) -> tuple[float, float]:
         match key:
             case ex.Size(name):
-                return float(self.lower.get(name, 0)), float(self.upper.get(name, inf))
-            case ex.Bin("//" | "cdiv" | "%", ex.Size(), ex.Int(d)) if d > 0:
+                return float(self.lower.get(name, 1)), float(self.upper.get(name, inf))
+            case ex.Bin("cdiv", ex.Size(), ex.Int(d)) if d > 0:
+                return 1.0, inf
+            case ex.Bin("//" | "%", ex.Size(), ex.Int(d)) if d > 0:
                 return 0.0, float(d - 1) if key.op == "%" else inf
             case ex.Bin("*", a, b) if self._atom_bounds(a)[0] >= 0 and self._atom_bounds(b)[0] >= 0:
                 return 0.0, inf

@@ -123,9 +123,11 @@ def parity_not_flipped() -> ir.Kernel:
 
 
 def unguarded_release() -> ir.Kernel:
-    """The release after the loop also happens when K = 0."""
+    """The loop takes whole steps only, so it may not run; the release after it happens all the same."""
 
     def change(s: ir.Stmt) -> ir.Block | None:
+        if isinstance(s, ir.For):
+            return (replace(s, hi=x("K // 64 * 64")),)
         return s.then if isinstance(s, ir.If) and s.cond == x("0 < K") else None
 
     return edit(kernels.split_gemm(), change)
