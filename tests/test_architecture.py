@@ -121,9 +121,7 @@ def import_without(missing: tuple[str, ...], statement: str) -> subprocess.Compl
         "sys.meta_path.insert(0, Absent())\n"
         f"{statement}\n"
     )
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_base_install_needs_no_extra() -> None:
@@ -165,9 +163,7 @@ def worker_modules() -> list[Path]:
 def test_the_worker_needs_only_torch_and_triton() -> None:
     allowed = WORKER_NEEDS | sys.stdlib_module_names | {"tilewright_agent"}
     modules = worker_modules()
-    assert modules[0].stem == "worker" or modules[0].parent.name == "worker", (
-        "tilewright_agent.worker is missing"
-    )
+    assert modules[0].stem == "worker" or modules[0].parent.name == "worker", "tilewright_agent.worker is missing"
     wrong = [
         f"{path.relative_to(ROOT)}, line {line}: {name}"
         for path in modules

@@ -1,6 +1,6 @@
 """Latency of the front end: one edit in a file of 1,000 lines with 20 kernels, as a ratio to reading it afresh.
 
-    make bench
+make bench
 """
 
 import statistics
