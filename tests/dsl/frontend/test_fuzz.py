@@ -115,7 +115,7 @@ class Writer:
             case 5:
                 return f"tw.{self.pick(['maximum', 'minimum'])}({a}, {self.tile(deep - 1)})"
             case 6:
-                return f"double({a})"
+                return f"(double({a}) - double({self.tile(deep - 1)}))" if self.chance() else f"double({a})"
             case 7:
                 return f"tw.full(f32, {self.shape}, {self.pick(['1.0', '-0.0', '2', self.scalar(1)])})"
             case 8:
@@ -146,9 +146,8 @@ class Writer:
             case 1 | 2 if self.tiles:
                 self.put(depth, f"{self.pick(self.tiles)} = {self.tile()}")
             case 3 if len(self.tiles) > 1:
-                a, b = self.pick(self.tiles), self.pick(self.tiles)
-                if a != b:
-                    self.put(depth, f"{a}, {b} = {b}, {a} + {self.tile(1)}")
+                a, b = self.draw(st.permutations(self.tiles))[:2]
+                self.put(depth, f"{a}, {b} = {b}, {a} + {self.tile(1)}")
             case 4:
                 name = self.fresh("s")
                 self.put(depth, f"{name} = {self.scalar()}")
