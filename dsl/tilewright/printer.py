@@ -222,7 +222,9 @@ class _Printer:
                 return text if isinstance(value, ex.Int | ex.Size | ex.Var) or least == 0 else f"({text})"
 
     def view(self, view: ir.View) -> str:
-        return f"{view.tensor}.tile(({_tuple(ex.show(o) for o in view.origin)}), ({_tuple(map(str, view.shape))}))"
+        fixed, origin = view.origin[: view.lead], view.origin[view.lead :]
+        index = f"[{', '.join(map(ex.show, fixed))}]" if fixed else ""
+        return f"{view.tensor}{index}.tile(({_tuple(map(ex.show, origin))}), ({_tuple(map(str, view.tile_shape))}))"
 
     def stage(self, ref: ir.BufRef) -> str:
         type_ = self.kernel.types[ref.buffer]

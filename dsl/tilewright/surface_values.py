@@ -135,6 +135,10 @@ class Global:
         """The annotation; the front end reads it from the source."""
         return cls
 
+    def __getitem__(self, index: Scalar | int | tuple[Scalar | int, ...]) -> Global:
+        """`A[b]`, `A[b, h]`: the tensor with its leading dimensions fixed, each index inside its dimension."""
+        in_kernel("index")
+
     def tile(self, origin: Any, shape: Any) -> View:
         """The tile of `shape` elements whose first element is at `origin` (one entry a dimension, in elements)."""
         in_kernel("tile")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
@@ -41,12 +41,7 @@ def stage_loads(
                 if isinstance(inner, ir.Assign):
                     scalars.pop(inner.dst, None)
         if isinstance(stmt, ir.Load) and stmt.via in ("auto", via):
-            view = ir.View(
-                stmt.view.tensor,
-                tuple(ex.substitute(o, scalars) for o in stmt.view.origin),
-                stmt.view.shape,
-                stmt.view.span,
-            )
+            view = replace(stmt.view, origin=tuple(ex.substitute(o, scalars) for o in stmt.view.origin))
             _check_ahead(loop, view, stmt)
             staged.append(StagedLoad(stmt, view, _allocate(stmt, loop.stages, names, via, block)))
         else:
@@ -119,7 +114,7 @@ def ldmatrix_swizzle(tile: TileType) -> SwizzledShared:
 
 def at_iteration(view: ir.View, variable: str, value: ir.Expr) -> ir.View:
     """The view with the loop variable set to `value`."""
-    return ir.View(view.tensor, tuple(ex.substitute(o, {variable: value}) for o in view.origin), view.shape, view.span)
+    return replace(view, origin=tuple(ex.substitute(o, {variable: value}) for o in view.origin))
 
 
 def iteration_number(loop: ir.Pipeline) -> ir.Expr:

@@ -17,7 +17,7 @@ from tree_sitter import Node
 from tilewright import dtypes
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import parts, text
-from tilewright.frontend.values import Helper, Method, RangeValue, RoleValue, Unusable, Value, describe
+from tilewright.frontend.values import Helper, Method, RangeValue, RoleValue, TensorSlice, Unusable, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -222,6 +222,8 @@ class Bindings:
                 return tuple(self.kept(v, wanted, node, changes) for v in value)
             case ir.View():
                 return replace(value, origin=tuple(scalar(o) for o in value.origin))
+            case TensorSlice():
+                return replace(value, prefix=tuple(scalar(e) for e in value.prefix))
             case ir.BufRef():
                 return replace(value, stage=scalar(value.stage))
             case ir.BarRef():

@@ -26,6 +26,7 @@ from tilewright.frontend.values import (
     SharedBuffer,
     Tensor,
     TilewrightModule,
+    TensorSlice,
     Value,
     describe,
 )
@@ -252,6 +253,10 @@ class Expressions(Elaborator):
 
     def compute(
         self,
+            case Tensor(param):
+                return self.leading(node, TensorSlice(param, ()), indices)
+            case TensorSlice():
+                return self.leading(node, value, indices)
         node: Node,
         name: ir.ComputeOp,
         args: tuple[ir.Operand, ...],
@@ -264,6 +269,10 @@ class Expressions(Elaborator):
         self.types[dst] = type_
         self.emit(ir.Compute(dst, name, args, axis, keep, span=self.span(node)))
         return ir.TileRef(dst)
+    def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
+        """`A[b, h]`; supplied by `Operations`."""
+        raise AssertionError("Operations.leading")
+
 
     # -------------------------------------------------------------------------------- attributes and subscripts
 
@@ -275,7 +284,9 @@ class Expressions(Elaborator):
                 return self.module_attribute(where, name)
             case (Tensor(param=param), "shape"):
                 return param.type.shape
-            case (Tensor(param=param), "dtype"):
+            case (TensorSlice(param=param, prefix=prefix), "shape"):
+                return param.type.shape[len(prefix) :]
+            case (Tensor(param=param) | TensorSlice(param=param), "dtype"):
                 return param.type.dtype
             case (ir.TileRef(), "shape"):
                 return tuple(Int(n) for n in self.tile_type(value).shape)
@@ -283,10 +294,10 @@ class Expressions(Elaborator):
                 return self.tile_type(value).dtype
             case (ir.TileRef(), "T"):
                 return self.call(node, Builtin("transpose"), [value], {})
-            case (ir.TileRef(), "to") | (Tensor(), "tile"):
+            case (ir.TileRef(), "to") | (Tensor() | TensorSlice(), "tile"):
                 return Method(value, name)
             case _:
-                hint = "; tensors have .tile, .shape and .dtype" if isinstance(value, Tensor) else ""
+                hint = "; tensors have .tile, .shape and .dtype" if isinstance(value, Tensor | TensorSlice) else ""
                 raise self.fault("TW002", f"{describe(value)} has no '{name}'{hint}", where)
 
     def module_attribute(self, node: Node, name: str) -> Value:

@@ -26,6 +26,7 @@ from tilewright.frontend.values import (
     RangeValue,
     RoleValue,
     Tensor,
+    TensorSlice,
     Value,
     describe,
 )
@@ -227,24 +228,53 @@ class Operations(AsynchronousOperations):
             sizes.append(ex.Size(name))
         return tuple(sizes) if len(sizes) != 1 else sizes[0]
 
+    def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
+        """`A[b, h]`: fix the leading dimensions of a tensor."""
+        name, shape = value.param.name, value.param.type.shape
+        prefix = list(value.prefix)
+        for index in indices:
+            found = None if index.type == "slice" else self.evaluate(index)
+            if not isinstance(found, SCALARS):
+                what = "':'" if index.type == "slice" else describe(found)
+                raise self.fault(
+                    "TW003",
+                    f"'{name}' is indexed by integer scalars that fix its leading dimensions, not {what}",
+                    index,
+                )
+            if len(prefix) + 1 >= len(shape):
+                raise self.fault(
+                    "TW003",
+                    f"'{name}' has {len(shape)} dimension{'s' * (len(shape) > 1)}, and at least one is left to the"
+                    f" tile: {len(shape) - 1} can be fixed by an index",
+                    index,
+                )
+            extent = shape[len(prefix)]
+            least, most = Int(0), ex.sub(extent, Int(1))
+            if isinstance(found, Int) and Int(1) in (ex.less(found, least), ex.less(most, found)):
+                raise self.fault("TW003", f"index {found.value} of '{name}' is outside 0 … {ex.show(most)}", index)
+            prefix.append(found)
+        return TensorSlice(value.param, tuple(prefix))
+
     def method_tile(self, node: Node, tensor: Value, origin: Value, shape: Value) -> Value:
-        """`A.tile((row, column), (rows, columns))`."""
-        assert isinstance(tensor, Tensor)
-        rank = len(tensor.param.type.shape)
+        """`A.tile((row, column), (rows, columns))`, also of `A[b]`."""
+        assert isinstance(tensor, Tensor | TensorSlice)
+        prefix = tensor.prefix if isinstance(tensor, TensorSlice) else ()
+        rank = len(tensor.param.type.shape) - len(prefix)
         starts = origin if isinstance(origin, tuple) else (origin,)
         extents = shape if isinstance(shape, tuple) else (shape,)
         if len(starts) != rank or len(extents) != rank:
             raise self.fault(
                 "TW003",
-                f"'{tensor.param.name}' has {rank} dimension{'s' * (rank > 1)}; .tile takes as many starts and extents,"
-                f" not {len(starts)} and {len(extents)}",
+                f"'{tensor.param.name}' has {rank} dimension{'s' * (rank > 1)}{' left' * bool(prefix)}; .tile takes as "
+                f"many starts and extents, not {len(starts)} and {len(extents)}",
                 node,
             )
         sizes = tuple(self.extent(node, e) for e in extents)
         return ir.View(
             tensor.param.name,
-            tuple(self.scalar(node, s, "the start of a tile") for s in starts),
-            sizes,
+            prefix + tuple(self.scalar(node, s, "the start of a tile") for s in starts),
+            (1,) * len(prefix) + sizes,
+            len(prefix),
             self.span(node),
         )
 

@@ -72,7 +72,7 @@ class TileOperations(Expressions):
 
     def view_type(self, view: ir.View) -> TileType:
         """The type of the tile that a view holds."""
-        return TileType(self.tensors[view.tensor].type.dtype, view.shape)
+        return TileType(self.tensors[view.tensor].type.dtype, view.tile_shape)
 
     # -------------------------------------------------------------------------------- creation
 

@@ -34,6 +34,14 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorSlice:
+    """A tensor argument with its leading dimensions fixed: `A[b]`, `A[b, h]`."""
+
+    param: ir.Param
+    prefix: tuple[ir.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SharedBuffer:
     """A shared-memory allocation."""
 
@@ -122,8 +130,9 @@ Value = (
     Int | Size | Var | Bin | Not | float | str | None
     | tuple["Value", ...]
     | DType | DistributedLayout | SharedLayout
-    | Builtin | TilewrightModule | Tensor | ir.View | ir.TileRef | SharedBuffer | ir.BufRef | Barriers | ir.BarRef
-    | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | ir.Grouped | ir.RowMajor | Unusable
+    | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | ir.BufRef
+    | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper
+    | ir.Grouped | ir.RowMajor | Unusable
 )  # fmt: skip
 
 
@@ -152,6 +161,8 @@ def describe(value: Value) -> str:
             return "the module tilewright"
         case Tensor(param):
             return f"the tensor '{param.name}'"
+        case TensorSlice(param, prefix):
+            return f"'{param.name}' at {len(prefix)} leading ind{'ices' if len(prefix) > 1 else 'ex'}"
         case ir.View(tensor=tensor):
             return f"a tile view of '{tensor}'"
         case ir.TileRef():

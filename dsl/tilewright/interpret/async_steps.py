@@ -120,14 +120,14 @@ def _arrive(process: Process, slot_of: SlotOf) -> None:
 
 
 def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
-    stage_of, slot_of, origin_of = operands.stage(stmt.dst), operands.slot(stmt.bar), operands.origin(stmt.view)
-    name, shape = stmt.view.tensor, stmt.view.shape
+    stage_of, slot_of, place_of = operands.stage(stmt.dst), operands.slot(stmt.bar), operands.place(stmt.view)
+    view, name = stmt.view, stmt.view.tensor
 
     def run(process: Process) -> None:
         if not process.elected:
             return
-        machine, stage, slot, origin = process.machine, stage_of(process), slot_of(process), origin_of(process.env)
-        tensor = machine.tensors[name]
+        machine, stage, slot = process.machine, stage_of(process), slot_of(process)
+        tensor, origin = place_of(process)
         region, count = stage.whole, stage.data.size * stage.dtype.bytes
         if slot.name in process.announced:
             process.announced[slot.name] -= count
@@ -147,7 +147,7 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
                     "role that it has ended",
                     values={"phase": str(slot.phase)},
                 )
-        version, phase, tag = machine.version(), slot.phase, loaded(process, tensor, origin)
+        version, phase, tag = machine.version(), slot.phase, loaded(process, tensor, origin, view.lead)
         iteration = {v: process.env[v] for v in process.loops}
 
         def complete() -> None:
@@ -159,7 +159,7 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
                 )
                 late.iteration = iteration
                 raise late
-            stage.put(region, tensor.read(origin, shape, 0.0), version, generic=False)
+            stage.put(region, tensor.read(origin, view.shape, 0.0).reshape(stage.shape), version, generic=False)
             stage.tag = tag
             loading.done = True
             slot.deliver(count)
@@ -172,16 +172,19 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
 
 
 def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
-    stage_of, origin_of, name = operands.stage(stmt.src), operands.origin(stmt.view), stmt.view.tensor
+    stage_of, place_of, view = operands.stage(stmt.src), operands.place(stmt.view), stmt.view
 
     def run(process: Process) -> None:
         if not process.elected:
             return
-        machine, stage, origin = process.machine, stage_of(process), origin_of(process.env)
-        tensor = machine.tensors[name]
+        machine, stage, (tensor, origin) = process.machine, stage_of(process), place_of(process)
         token = begin_read(process, stage, stage.whole, asynchronous=True, queue=process.stores)
-        stored(process, stage.tag, tensor, origin)
-        storing = Action(lambda: tensor.write(origin, stage.data, machine.program), f"the store to {name}", stmt.span)
+        stored(process, stage.tag, tensor, origin, view.lead)
+
+        def complete() -> None:
+            tensor.write(origin, stage.data.reshape(view.shape), machine.program)
+
+        storing = Action(complete, f"the store to {view.tensor}", stmt.span)
         stage.readers.append(Use(stage.whole, storing))
         process.stores.append(Pending(storing, token))
         machine.actions.issue(storing)

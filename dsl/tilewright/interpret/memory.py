@@ -51,6 +51,13 @@ class Tensor:
         """Extents in elements."""
         return self.array.shape
 
+    def not_indexed(self, origin: Sequence[int], lead: int) -> str:
+        """What is wrong with the indices that fix the first `lead` dimensions of a view, or ''."""
+        for axis, (at, extent) in enumerate(zip(origin[:lead], self.extents, strict=False)):
+            if not 0 <= at < extent:
+                return f"index {at} of dimension {axis} of {self.name} does not exist: its extent is {extent}"
+        return ""
+
     def outside(self, origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
         """The first element of the tile at `origin` that is not in the tensor, or None if all are."""
         for axis, (at, size, extent) in enumerate(zip(origin, shape, self.extents, strict=True)):
@@ -71,7 +78,7 @@ class Tensor:
     def write(self, origin: Sequence[int], values: Array, program: int) -> None:
         """Store the elements of a tile at `origin` that lie inside, and count them."""
         inside, source = self._clip(origin, values.shape)
-        self.array[inside] = encode(values[source], self.array)
+        self.array[inside] = encode(values[source], self.array, self.dtype)
         if self.counts is None or self.writer is None:
             self.counts = np.zeros(self.extents, np.int32)
             self.writer = np.full(self.extents, -1, np.int32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tilewright.interpret.barriers import Slot
 from tilewright.interpret.machine import Events, Process
-from tilewright.interpret.memory import Stage
+from tilewright.interpret.memory import Stage, Tensor
 from tilewright.interpret.scalars import Env, Scalar, compile_scalar
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Expr, Int, show
@@ -39,6 +39,18 @@ class Operands:
             first, second = parts
             return lambda env: (first(env), second(env))
         return lambda env: tuple(part(env) for part in parts)
+
+    def place(self, view: ir.View) -> Callable[[Process], tuple[Tensor, tuple[int, ...]]]:
+        """The tensor and the origin of a view; the function raises Violation for a fixed index that does not exist."""
+        origin_of, name, lead = self.origin(view), view.tensor, view.lead
+
+        def resolve(process: Process) -> tuple[Tensor, tuple[int, ...]]:
+            tensor, origin = process.machine.tensors[name], origin_of(process.env)
+            if lead and (wrong := tensor.not_indexed(origin, lead)):
+                raise process.violation("bounds", wrong, element=origin, values={"origin": str(origin)})
+            return tensor, origin
+
+        return resolve
 
     def stage(self, ref: ir.BufRef) -> Callable[[Process], Stage]:
         """The stage that a reference means; its function raises Violation for a number that the ring does not have."""

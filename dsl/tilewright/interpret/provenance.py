@@ -13,9 +13,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE
 
 
-def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...]) -> Tag | None:
-    """The tag of a tile read at `origin`."""
-    return Tag(tensor.axes(origin)) if process.machine.schedule.tags else None
+def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], lead: int) -> Tag | None:
+    """The tag of a tile read at `origin`, whose first `lead` coordinates are fixed."""
+    return tags.view(tensor.axes(origin), lead) if process.machine.schedule.tags else None
 
 
 def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, depth: int) -> Tag | None:
@@ -28,12 +28,12 @@ def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, dep
         raise _violation(process, error) from None
 
 
-def stored(process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...]) -> None:
+def stored(process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...], lead: int) -> None:
     """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness."""
     if tag is None or all(o >= e for o, e in zip(origin, tensor.extents, strict=True)):
         return
     try:
-        tags.check_store(tag, tensor.axes(origin))
+        tags.check_store(tag, tensor.axes(origin), lead, tuple(zip(origin, tensor.extents, strict=True))[:lead])
     except TagError as error:
         raise _violation(process, error) from None
 
@@ -61,7 +61,7 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
                 axes[stmt.axis % len(old)] = None
             else:
                 del axes[stmt.axis % len(old)]
-    return Tag(tuple(axes), tag.covered)
+    return Tag(tuple(axes), tag.covered, tag.fixed)
 
 
 def _violation(process: Process, error: TagError) -> Violation:

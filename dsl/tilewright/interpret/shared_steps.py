@@ -220,16 +220,11 @@ def _shared_store(stmt: ir.SharedStore, operands: Operands) -> StepRun:
 
 
 def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
-    stage_of, origin_of, name, shape = (
-        operands.stage(stmt.dst),
-        operands.origin(stmt.view),
-        stmt.view.tensor,
-        stmt.view.shape,
-    )
+    stage_of, place_of, view = operands.stage(stmt.dst), operands.place(stmt.view), stmt.view
+    name = view.tensor
 
     def run(process: Process) -> None:
-        stage, origin = stage_of(process), origin_of(process.env)
-        tensor = process.machine.tensors[name]
+        stage, (tensor, origin) = stage_of(process), place_of(process)
         if any(o < 0 for o in origin):
             raise process.violation(
                 "bounds", f"the tile of {name} starts at {origin}, before its first element", element=origin
@@ -240,12 +235,12 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
             return
         token = begin_write(process, stage, region, asynchronous=False, queue=None)
         version = process.machine.version((process.role, process.written, stage.name))
-        tag = loaded(process, tensor, origin)
+        tag = loaded(process, tensor, origin, view.lead)
         visible = Action(_nothing, _name(process), process.stmt.span)
         stage.writers.append(Use(region, visible))
 
         def complete() -> None:
-            values = tensor.read(origin, shape, 0.0)
+            values = tensor.read(origin, view.shape, 0.0).reshape(view.tile_shape)
             stage.put(region, values[region], version, generic=True)
             stage.tag = tag
 

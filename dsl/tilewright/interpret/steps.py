@@ -125,10 +125,11 @@ def _mma(stmt: ir.Mma) -> StepRun:
 
 
 def _load(stmt: ir.Load, operands: Operands) -> StepRun:
-    origin_of, name, shape, other = operands.origin(stmt.view), stmt.view.tensor, stmt.view.shape, stmt.other
+    place_of, view, other = operands.place(stmt.view), stmt.view, stmt.other
+    name, shape = view.tensor, view.shape
 
     def run(process: Process) -> None:
-        tensor, origin = process.machine.tensors[name], origin_of(process.env)
+        tensor, origin = place_of(process)
         _refuse_negative(process, tensor, origin, stmt.view)
         if other is None and (element := tensor.outside(origin, shape)) is not None:
             raise process.violation(
@@ -137,24 +138,25 @@ def _load(stmt: ir.Load, operands: Operands) -> StepRun:
                 "and has no other=",
                 element=element,
             )
-        data = tensor.read(origin, shape, 0.0 if other is None else other)
-        process.tiles[stmt.dst] = Tile(data, loaded(process, tensor, origin))
+        data = tensor.read(origin, shape, 0.0 if other is None else other).reshape(view.tile_shape)
+        process.tiles[stmt.dst] = Tile(data, loaded(process, tensor, origin, view.lead))
 
     return run
 
 
 def _store(stmt: ir.Store, operands: Operands) -> StepRun:
-    origin_of, name = operands.origin(stmt.view), stmt.view.tensor
+    place_of, lead = operands.place(stmt.view), stmt.view.lead
 
     def run(process: Process) -> None:
-        tensor, origin = process.machine.tensors[name], origin_of(process.env)
+        tensor, origin = place_of(process)
         _refuse_negative(process, tensor, origin, stmt.view)
         tile = process.tile(stmt.src)
-        stored(process, tile.tag, tensor, origin)
+        stored(process, tile.tag, tensor, origin, lead)
         region = process.share(tile.data.shape)
         if region is not None:
-            at = tuple(o + s.start for o, s in zip(origin, region, strict=True))
-            tensor.write(at, tile.data[region], process.machine.program)
+            at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))
+            part = tile.data[region]
+            tensor.write(at, part.reshape((1,) * lead + part.shape), process.machine.program)
 
     return run
 

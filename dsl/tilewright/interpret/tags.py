@@ -6,7 +6,7 @@ dimension called `label` (the size it was declared with). None: the elements hav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -33,12 +33,20 @@ class Covered:
         return " + ".join(f"[{lo}, {hi})" for lo, hi in self.ranges) or "nothing"
 
 
+Fixed = Mapping[str, frozenset[int] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Provenance of a tile: its axes, and what each contracted dimension has contributed."""
+    """Provenance of a tile: its axes, and what each contracted dimension has contributed.
+
+    `fixed` holds, by label, the coordinates of dimensions that an index fixes (`A[b]`): more than one when a product
+    combined tiles of different ones, None when they were lost.
+    """
 
     axes: tuple[Axis | None, ...]
     covered: Mapping[str, Covered] = field(default_factory=dict[str, Covered])
+    fixed: Fixed = field(default_factory=dict[str, "frozenset[int] | None"])
 
 
 class TagError(Exception):
@@ -49,6 +57,19 @@ class TagError(Exception):
         self.kind = kind
         self.message = message
         self.values = values
+
+
+def view(axes: tuple[Axis | None, ...], lead: int) -> Tag:
+    """The tag of a tile of a tensor whose first `lead` dimensions are fixed; `axes` has an entry for each dimension."""
+    return Tag(axes[lead:], fixed=_fixed(axes[:lead]))
+
+
+def _fixed(axes: tuple[Axis | None, ...]) -> dict[str, frozenset[int] | None]:
+    found: dict[str, frozenset[int] | None] = {}
+    for axis in axes:
+        if axis is not None:
+            found[axis.label] = frozenset((axis.start,)) | (found.get(axis.label) or frozenset())
+    return found
 
 
 def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
@@ -70,12 +91,28 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
         before = covered.get(left.label, Covered(left.extent, ()))
         covered[left.label] = _extend(before, left.label, left.start, min(left.start + depth, left.extent))
     axes = (_same(acc.axes[0], a.axes[0], "rows"), _same(acc.axes[1], b.axes[1], "columns"))
-    return Tag(axes, covered)
+    return Tag(axes, covered, _agreeing(acc.fixed, _united(a.fixed, b.fixed)))
 
 
-def check_store(tag: Tag, target: tuple[Axis | None, ...]) -> None:
-    """Raise TagError if elements do not land on their own coordinates, or a contraction is not covered exactly once."""
-    for i, (have, want) in enumerate(zip(tag.axes, target, strict=True)):
+def check_store(
+    tag: Tag, target: tuple[Axis | None, ...], lead: int = 0, index: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Raise TagError if elements do not land on their own coordinates, or a contraction is not covered exactly once.
+
+    The first `lead` entries of `target` are fixed; `index` holds their (index, extent). A contraction may also be the
+    part of its dimension that such an index numbers.
+    """
+    allowed = _fixed(target[:lead])
+    for label, wanted in allowed.items():
+        wrong = sorted((tag.fixed.get(label) or frozenset()) - (wanted or frozenset()))
+        if wrong:
+            there = ", ".join(map(str, sorted(wanted or ())))
+            raise TagError(
+                "placement",
+                f"the tile comes from {label} = {wrong[0]}, but is stored at {label} = {there}",
+                {"tile": f"{label} = {wrong[0]}", "tensor": f"{label} = {there}"},
+            )
+    for i, (have, want) in enumerate(zip(tag.axes, target[lead:], strict=True)):
         if have is not None and want is not None and (have.label, have.start) != (want.label, want.start):
             raise TagError(
                 "placement",
@@ -84,12 +121,40 @@ def check_store(tag: Tag, target: tuple[Axis | None, ...]) -> None:
                 {"tile": f"{have.label} = {have.start}", "tensor": f"{want.label} = {want.start}"},
             )
     for label, covered in tag.covered.items():
-        if covered.ranges != ((0, covered.extent),):
+        if covered.ranges != ((0, covered.extent),) and not any(_is_part(covered, i, n) for i, n in index):
             raise TagError(
                 "completeness",
                 f"the contraction over {label} covers {covered}, expected [0, {covered.extent})",
                 {"covered": str(covered), "expected": f"[0, {covered.extent})"},
             )
+
+
+def _is_part(covered: Covered, number: int, parts: int) -> bool:
+    """True when the contraction is part `number` of `parts` parts of one length that tile the dimension."""
+    if not covered.ranges:
+        return number > 0
+    (low, high), *more = covered.ranges
+    if more or (low > 0) != (number > 0):
+        return False
+    length = low // number if number else high
+    return number * length == low and high == min(low + length, covered.extent) and parts * length >= covered.extent
+
+
+def _united(one: Fixed, other: Fixed) -> Fixed:
+    """The coordinates of both operands of a product."""
+    result = dict(one)
+    for label, found in other.items():
+        mine = result.get(label, frozenset())
+        result[label] = None if mine is None or found is None else mine | found
+    return result
+
+
+def _agreeing(one: Fixed, other: Fixed) -> Fixed:
+    """Coordinates in which the summands agree; lost where they do not, as in a sum over batches."""
+    result = dict(one)
+    for label, found in other.items():
+        result[label] = found if label not in result or result[label] == found else None
+    return result
 
 
 def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, addition: bool) -> Tag:
@@ -107,12 +172,14 @@ def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, 
                 seen.add(axis)
         axes.append(seen.pop() if len(seen) == 1 else None)
     covered: dict[str, Covered] = {}
+    fixed: Fixed = {}
     for tag, _ in tags:
+        fixed = _agreeing(fixed, tag.fixed)
         for label, ranges in tag.covered.items():
             before = covered.setdefault(label, ranges)
             if addition and before != ranges and (union := _disjoint_union(before, ranges)) is not None:
                 covered[label] = union
-    return Tag(tuple(axes), covered)
+    return Tag(tuple(axes), covered, fixed)
 
 
 def _same(acc: Axis | None, new: Axis | None, what: str) -> Axis | None:

@@ -12,14 +12,22 @@ from tilewright.source import NO_SPAN, Span
 class View:
     """A rectangular tile of a global tensor: elements `origin .. origin + shape` (in elements, one entry a dimension).
 
-    A view may reach over the edge of its tensor; what a load finds there and what a store does there is the
-    statement's business. `span` is the place of the `.tile(…)` call.
+    The first `lead` dimensions are fixed by an index, as in `A[b].tile(…)`: their extent here is 1 and the tile in
+    registers or shared memory does not have them (`tile_shape`). Along the others a view may reach over the edge of its
+    tensor; what a load finds there and what a store does there is the statement's business. A fixed index must be
+    inside. `span` is the place of the `.tile(…)` call.
     """
 
     tensor: str
     origin: tuple[Expr, ...]
     shape: tuple[int, ...]
+    lead: int = 0
     span: Span = field(default=NO_SPAN, compare=False)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """The shape of the tile: without the fixed dimensions."""
+        return self.shape[self.lead :]
 
 
 @dataclass(frozen=True, slots=True)

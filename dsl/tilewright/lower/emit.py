@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
-from tilewright.layout import SharedLayout, default_blocked
+from tilewright.layout import SharedLayout, Swizzled, default_blocked
 from tilewright.lower.errors import LoweringError
 from tilewright.lower.scalars import Scalars, check_literals
 from tilewright.lower.text import Names, Writer, comment
@@ -37,7 +37,11 @@ class Module:
 
     def descriptor(self, view: ir.View, buffer: SharedType) -> str:
         """The name of the descriptor that copies `view` from or to `buffer`."""
-        key = (view.tensor, view.shape, buffer.layout)
+        layout = buffer.layout
+        if view.lead and isinstance(layout, Swizzled):
+            # The box has the fixed dimensions, with extent 1; rows lie as in the tile without them.
+            layout = replace(layout, rank=len(view.shape))
+        key = (view.tensor, view.shape, layout)
         if key not in self.descriptors:
             self.descriptors[key] = self.names.fresh(f"{view.tensor}_desc")
         return self.descriptors[key]
@@ -150,11 +154,12 @@ class FunctionEmitter:
                 line(f"mbarrier.expect({self._slot(stmt.bar)}, {text(stmt.bytes)})")
             case ir.TmaLoad():
                 name = self.module.descriptor(stmt.view, self._shared(stmt.dst))
-                bar, stage = self._slot(stmt.bar), self._stage(stmt.dst)
+                bar, stage = self._slot(stmt.bar), self._box(stmt.dst, stmt.view)
                 line(f"tma.async_copy_global_to_shared({name}, {self._origin(stmt.view)}, {bar}, {stage})")
             case ir.TmaStore():
                 name = self.module.descriptor(stmt.view, self._shared(stmt.src))
-                line(f"tma.async_copy_shared_to_global({name}, {self._origin(stmt.view)}, {self._stage(stmt.src)})")
+                stage = self._box(stmt.src, stmt.view)
+                line(f"tma.async_copy_shared_to_global({name}, {self._origin(stmt.view)}, {stage})")
             case ir.TmaStoreWait():
                 line(f"tma.store_wait(pendings={stmt.pending})")
             case ir.CpCommit():
@@ -296,8 +301,8 @@ class FunctionEmitter:
     # --------------------------------------------------------------------------------------------- operands
 
     def _access(self, view: ir.View, tile: TileType, span: Span) -> Access:
-        if tile.shape != view.shape or tile.layout is None:
-            raise LoweringError(f"the view has shape {list(view.shape)}, but the tile is {tile}", span)
+        if tile.shape != view.tile_shape or tile.layout is None:
+            raise LoweringError(f"the view has shape {list(view.tile_shape)}, but the tile is {tile}", span)
         param = self.kernel.param(view.tensor)
         if len(param.type.shape) != len(view.shape):
             raise LoweringError(
@@ -323,6 +328,11 @@ class FunctionEmitter:
 
     def _slot(self, ref: ir.BarRef) -> str:
         return f"{self.names(ref.barrier)}.index({self.scalars.text(ref.slot)})"
+    def _box(self, ref: ir.BufRef, view: ir.View) -> str:
+        """The stage in the shape of the box of a bulk copy, which has the fixed dimensions of its tensor too."""
+        stage = self._stage(ref)
+        return f"{stage}.reshape({list(view.shape)})" if view.lead else stage
+
 
     def _origin(self, view: ir.View) -> str:
         return "[" + ", ".join(self.scalars.text(e) for e in view.origin) + "]"

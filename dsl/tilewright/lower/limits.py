@@ -203,9 +203,10 @@ def _check_mma(stmt: ir.Mma, kernel: ir.Kernel) -> None:
 
 def _check_tma(view: ir.View, buffer: SharedType, stmt: ir.Stmt, kernel: ir.Kernel) -> None:
     param = kernel.param(view.tensor)
-    if buffer.shape != view.shape or buffer.dtype != param.type.dtype:
+    if buffer.shape != view.tile_shape or buffer.dtype != param.type.dtype:
         raise LoweringError(
-            f"a bulk copy moves a tile as it is, but the view is {param.type.dtype}{list(view.shape)} and the buffer "
+            f"a bulk copy moves a tile as it is, but the view is {param.type.dtype}{list(view.tile_shape)} and the "
+            f"buffer "
             f"{buffer}",
             stmt.span,
         )
@@ -230,10 +231,10 @@ def _check_tma(view: ir.View, buffer: SharedType, stmt: ir.Stmt, kernel: ir.Kern
 
 def _check_cp_async(stmt: ir.CpAsync, kernel: ir.Kernel) -> None:
     buffer, param = _shared(kernel, stmt.dst), kernel.param(stmt.view.tensor)
-    if buffer.shape != stmt.view.shape or buffer.dtype != param.type.dtype:
+    if buffer.shape != stmt.view.tile_shape or buffer.dtype != param.type.dtype:
         raise LoweringError(
-            f"cp.async moves a tile as it is, but the view is {param.type.dtype}{list(stmt.view.shape)} and the buffer "
-            f"{buffer}",
+            f"cp.async moves a tile as it is, but the view is {param.type.dtype}{list(stmt.view.tile_shape)} and the "
+            f"buffer {buffer}",
             stmt.span,
         )
     size = param.type.dtype.bytes

@@ -226,17 +226,9 @@ def access(
     Offsets between elements of different rows, and those of the tile's origin, are computed in 64 bits: a 32-bit row
     number times a row stride can exceed 2**31.
     """
-    rank = len(view.shape)
+    rank, lead = len(view.tile_shape), view.lead
     base, offsets, masks = [names(param.name)], list[str](), list[str]()
-    for dim in range(rank):
-        own = layout
-        for other in reversed([d for d in range(rank) if d != dim]):
-            own = Slice(other, own)
-        arange = f"gl.arange(0, {view.shape[dim]}, layout={constants.layout(own)})"
-        index = hoisted.name(f"{param.name}_{'ijklm'[dim]}", arange)
-        if rank > 1:
-            index = f"{index}[{', '.join(':' if d == dim else 'None' for d in range(rank))}]"
-        stride, origin = param.type.strides[dim], view.origin[dim]
+    for dim, (stride, origin) in enumerate(zip(param.type.strides, view.origin, strict=True)):
         match stride:
             case ex.Int(1):
                 scale = ""
@@ -245,7 +237,6 @@ def access(
             case _:
                 wish = f"{stride.name}_wide" if isinstance(stride, ex.Size) else f"{param.name}_stride"
                 scale = f" * {hoisted.name(wish, scalars.wide(stride))}"
-        offsets.append(f"{index}{scale}")
         if origin != ex.Int(0):
             base.append(f"{scalars.text(origin, 9 + bool(scale))}{scale}")
         start = "" if origin == ex.Int(0) else f"{scalars.text(origin, 8)} + "
@@ -256,3 +247,17 @@ def access(
         masks = [f"({mask})" for mask in masks]
     inner = offsets[0] if rank == 1 else f"({' + '.join(offsets)})"
     return Access(f"{' + '.join(base)} + {inner}", " & ".join(masks))
+        if dim < lead:
+            # An index that does not exist is the kernel's fault, but must not touch foreign memory either.
+            masks.append(f"{scalars.text(origin, 8)} < {scalars.text(param.type.shape[dim], 8)}")
+            if not scalars.is_nonnegative(origin):
+                masks.append(f"{scalars.text(origin, 8)} >= 0")
+            continue
+        axis, own = dim - lead, layout
+        for other in reversed([d for d in range(rank) if d != axis]):
+            own = Slice(other, own)
+        arange = f"gl.arange(0, {view.shape[dim]}, layout={constants.layout(own)})"
+        index = hoisted.name(f"{param.name}_{'ijklm'[axis]}", arange)
+        if rank > 1:
+            index = f"{index}[{', '.join(':' if d == axis else 'None' for d in range(rank))}]"
+        offsets.append(f"{index}{scale}")

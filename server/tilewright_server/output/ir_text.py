@@ -67,7 +67,7 @@ def _statement(stmt: ir.Stmt, depth: int) -> Iterator[str]:
 def _value(value: object) -> str:
     match value:
         case ir.View():
-            shape = ", ".join(map(str, value.shape))
+            shape = ", ".join(map(str, value.tile_shape))
             return f"{value.tensor}[{', '.join(ex.show(o) for o in value.origin)} : ({shape})]"
         case ir.BufRef():
             return f"{value.buffer}[{ex.show(value.stage)}]"
