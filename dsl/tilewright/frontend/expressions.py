@@ -25,8 +25,8 @@ from tilewright.frontend.values import (
     Method,
     SharedBuffer,
     Tensor,
-    TilewrightModule,
     TensorSlice,
+    TilewrightModule,
     Value,
     describe,
 )
@@ -253,10 +253,6 @@ class Expressions(Elaborator):
 
     def compute(
         self,
-            case Tensor(param):
-                return self.leading(node, TensorSlice(param, ()), indices)
-            case TensorSlice():
-                return self.leading(node, value, indices)
         node: Node,
         name: ir.ComputeOp,
         args: tuple[ir.Operand, ...],
@@ -269,10 +265,6 @@ class Expressions(Elaborator):
         self.types[dst] = type_
         self.emit(ir.Compute(dst, name, args, axis, keep, span=self.span(node)))
         return ir.TileRef(dst)
-    def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
-        """`A[b, h]`; supplied by `Operations`."""
-        raise AssertionError("Operations.leading")
-
 
     # -------------------------------------------------------------------------------- attributes and subscripts
 
@@ -327,6 +319,10 @@ class Expressions(Elaborator):
                 return value[index.value]
             case ir.TileRef():
                 return self.expand(node, value, indices)
+            case Tensor(param):
+                return self.leading(node, TensorSlice(param, ()), indices)
+            case TensorSlice():
+                return self.leading(node, value, indices)
             case _:
                 return self.parametrized(node, value, indices)
 
@@ -338,6 +334,10 @@ class Expressions(Elaborator):
             first, *rest = [self.evaluate(i) for i in indices]
             return self.global_annotation(node, rest) if first == Builtin("Global") else first
         raise self.fault("TW003", f"{describe(value)} takes no index", node)
+
+    def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
+        """`A[b, h]`; supplied by `Operations`."""
+        raise AssertionError("Operations.leading")
 
     def slot(self, node: Node, indices: list[Node], limit: int, what: str) -> ir.Expr:
         index = self.evaluate(indices[0]) if len(indices) == 1 else None

@@ -326,13 +326,13 @@ class FunctionEmitter:
         name = self.names(ref.buffer)
         return f"{name}.index({self.scalars.text(ref.stage)})" if self._shared(ref).ring else name
 
-    def _slot(self, ref: ir.BarRef) -> str:
-        return f"{self.names(ref.barrier)}.index({self.scalars.text(ref.slot)})"
     def _box(self, ref: ir.BufRef, view: ir.View) -> str:
         """The stage in the shape of the box of a bulk copy, which has the fixed dimensions of its tensor too."""
         stage = self._stage(ref)
         return f"{stage}.reshape({list(view.shape)})" if view.lead else stage
 
+    def _slot(self, ref: ir.BarRef) -> str:
+        return f"{self.names(ref.barrier)}.index({self.scalars.text(ref.slot)})"
 
     def _origin(self, view: ir.View) -> str:
         return "[" + ", ".join(self.scalars.text(e) for e in view.origin) + "]"

@@ -239,14 +239,6 @@ def access(
                 scale = f" * {hoisted.name(wish, scalars.wide(stride))}"
         if origin != ex.Int(0):
             base.append(f"{scalars.text(origin, 9 + bool(scale))}{scale}")
-        start = "" if origin == ex.Int(0) else f"{scalars.text(origin, 8)} + "
-        masks.append(f"{start}{index} < {scalars.text(param.type.shape[dim], 8)}")
-        if not scalars.is_nonnegative(origin):
-            masks.append(f"{start}{index} >= 0")
-    if len(masks) > 1:
-        masks = [f"({mask})" for mask in masks]
-    inner = offsets[0] if rank == 1 else f"({' + '.join(offsets)})"
-    return Access(f"{' + '.join(base)} + {inner}", " & ".join(masks))
         if dim < lead:
             # An index that does not exist is the kernel's fault, but must not touch foreign memory either.
             masks.append(f"{scalars.text(origin, 8)} < {scalars.text(param.type.shape[dim], 8)}")
@@ -261,3 +253,11 @@ def access(
         if rank > 1:
             index = f"{index}[{', '.join(':' if d == axis else 'None' for d in range(rank))}]"
         offsets.append(f"{index}{scale}")
+        start = "" if origin == ex.Int(0) else f"{scalars.text(origin, 8)} + "
+        masks.append(f"{start}{index} < {scalars.text(param.type.shape[dim], 8)}")
+        if not scalars.is_nonnegative(origin):
+            masks.append(f"{start}{index} >= 0")
+    if len(masks) > 1:
+        masks = [f"({mask})" for mask in masks]
+    inner = offsets[0] if rank == 1 else f"({' + '.join(offsets)})"
+    return Access(f"{' + '.join(base)} + {inner}", " & ".join(masks))
