@@ -11,6 +11,7 @@ from tilewright.frontend import KernelUnit
 from tilewright.ir import expr as ex
 from tilewright.ir.nodes import Kernel
 from tilewright.ir.types import BarrierType, SharedType, TileType, Type
+from tilewright_analysis.tags import coordinate_tags
 from tilewright_server.stages import expanded_kernel
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,10 @@ def facts_of(unit: KernelUnit, name: str) -> NameFacts | None:
     known = explicit.get(name) or kernel.types.get(name)
     if known is None:
         return None
-    return NameFacts(name, str(known), tuple(_details(known, name, explicit)))
+    details = list(_details(known, name, explicit))
+    if name in (tags := coordinate_tags(kernel)):
+        details.append(f"tags: {tags[name]}")
+    return NameFacts(name, str(known), tuple(details))
 
 
 def _explicit_types(unit: KernelUnit) -> Mapping[str, Type]:
