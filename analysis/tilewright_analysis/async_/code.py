@@ -92,12 +92,21 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A view of a tensor: extent (number of the dimension), coordinate and length of each axis."""
+    """A view of a tensor: extent (number of the dimension), coordinate and length of each axis of the tile.
+
+    `fixed` has the dimensions that an index fixes, with the index.
+    """
 
     tensor: str
     dims: tuple[int, ...]
     origin: tuple[Coordinate, ...]
     shape: tuple[int, ...]
+    fixed: tuple[tuple[int, Coordinate], ...] = ()
+
+    @property
+    def coordinates(self) -> tuple[tuple[int, Coordinate], ...]:
+        """Dimension and coordinate of every dimension of the tensor."""
+        return (*self.fixed, *zip(self.dims, self.origin, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor
 
 from tilewright.ir.types import TileType
@@ -14,14 +15,17 @@ from tilewright_analysis.async_.tag_findings import TagFindings
 from tilewright_analysis.async_.tags import (
     Axis,
     Cover,
+    Fixed,
     Interval,
     Lost,
     Slopes,
     Tag,
     Value,
+    agreeing,
     constant_tile,
     joined,
     overlap,
+    united,
 )
 from tilewright_analysis.async_.words import sid
 
@@ -64,7 +68,8 @@ class Tags:
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
-        return Value(axes, source=box.tensor, made=self._around(p))
+        fixed = united((), tuple(Fixed(d, (self.tag(p, d, at),)) for d, at in box.fixed))
+        return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed)
 
     # ------------------------------------------------------------------------------------------- products
 
@@ -95,7 +100,8 @@ class Tags:
                     self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
         if isinstance(along, Tag):
             covers = self._contracted(s, p, o, covers, along, depth, f"{a.source} @ {b.source}")
-        return Value(axes, covers, token)
+        fixed = united(a.fixed, b.fixed)
+        return Value(axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed)
 
     def _contracted(
         self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, source: str
@@ -199,7 +205,7 @@ class Tags:
         missing = self._missing(value, p, o)
         if any(self.size_bounds(s, dim, self._around(p), frozenset())[1] <= 0 for dim in missing):
             covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
-        return Value(value.axes, tuple(covers), value.pending, value.neutral, value.source, self._around(p))
+        return replace(value, covers=tuple(covers), made=self._around(p))
 
     def _missing(self, value: Value, p: Process, o: c.Instr) -> list[int]:
         held = {v.dim for v in value.covers}
@@ -227,7 +233,22 @@ class Tags:
             if axis.dim != want.dim:
                 self.report.misplaced_dimension(s, p, o, box, i, axis, axis.dim in box.dims)
             elif not self.agree(s, p, o, "TW103", axis, want):
-                self.report.misplaced(s, p, o, box, i, axis, want)
+                self.report.misplaced(s, p, o, box, axis, want)
+        self._placed_at(s, p, o, box, value)
+
+    def _placed_at(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
+        """Along a dimension that is fixed on both sides, what is stored comes from the index it is stored at."""
+        wanted: dict[int, list[Tag]] = {}
+        for dim, at in box.fixed:
+            wanted.setdefault(dim, []).append(self.tag(p, dim, at))
+        for held in value.fixed:
+            targets = wanted.get(held.dim, [])
+            if targets and held.lost is not None:
+                self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
+            for tag in held.at if targets else ():
+                # With several dimensions of one extent an index may stand for any of them.
+                if not any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
+                    self.report.misplaced(s, p, o, box, tag, targets[0])
 
 
 def _completed(cover: Cover) -> Cover:

@@ -67,7 +67,7 @@ def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozens
     for role in roles:
         for o in role.code:
             if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Store):
-                for dim, at in zip(o.box.dims, o.box.origin, strict=True):
+                for dim, at in o.box.coordinates:
                     moves.setdefault((dim, at.symbol), set()).add(at.slopes)
     mixed = {key: different for key, different in moves.items() if len(different) > 1}
     movers = frozenset(oracle for ways in mixed.values() for slopes in ways for oracle, _ in slopes)

@@ -119,7 +119,8 @@ class Normalizer:
         def value(v: Value) -> Hashable:
             if v is OLD:
                 return "old"
-            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made))
+            fixed = tuple((f.dim, tuple(map(axis, f.at)), id(f.lost) if f.lost else 0) for f in v.fixed)
+            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made), fixed)
 
         for p in s.processes:
             out.append((p.pc, p.done, p.at_sync, p.turn if p.role.groups > 1 else 0))

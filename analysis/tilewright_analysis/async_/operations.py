@@ -28,7 +28,9 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             origin.append(coordinate)
         extents = scalars.t.kernel.param(view.tensor).type.shape
         dims = tuple(scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents)
-        return c.Box(view.tensor, dims, tuple(origin), view.shape)
+        lead = view.lead
+        fixed = tuple(zip(dims[:lead], origin[:lead], strict=True))
+        return c.Box(view.tensor, dims[lead:], tuple(origin[lead:]), view.tile_shape, fixed)
 
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]

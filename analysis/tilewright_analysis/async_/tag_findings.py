@@ -120,7 +120,7 @@ class TagFindings:
             name.startswith("%") for o in moving if not oracles[o].is_programs for name in oracles[o].trip.form.names()
         )
 
-    def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, want: Tag) -> None:
+    def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, held: Tag, want: Tag) -> None:
         """A value goes to coordinates it does not carry."""
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)

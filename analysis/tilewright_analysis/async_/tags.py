@@ -75,6 +75,19 @@ class Cover:
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed:
+    """Where a tile lies along a dimension that an index fixes (`A[b]`), with extent number `dim`.
+
+    `at` holds more than one coordinate after a product of tiles of different ones. `lost` is the statement that added
+    tiles of different ones up, as in a sum over batches; then nothing is known.
+    """
+
+    dim: int
+    at: tuple[Tag, ...]
+    lost: ir.Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
@@ -88,6 +101,7 @@ class Value:
     neutral: bool = False
     source: str = ""
     made: tuple[int, int] = (-1, 0)
+    fixed: tuple[Fixed, ...] = ()
 
 
 # A stage whose tile belongs to an iteration that no role is in any more.
@@ -99,11 +113,44 @@ def constant_tile(rank: int) -> Value:
     return Value((None,) * rank, neutral=True)
 
 
+def united(one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...]:
+    """Where the product of two tiles lies: at the coordinates of both."""
+    result = {f.dim: f for f in one}
+    for f in other:
+        mine = result.get(f.dim)
+        if mine is None:
+            result[f.dim] = f
+        elif mine.lost is None:
+            known = {_place(t) for t in mine.at}
+            more = tuple(t for t in f.at if _place(t) not in known)
+            result[f.dim] = Fixed(f.dim, (*mine.at, *more), f.lost)
+    return tuple(result[d] for d in sorted(result))
+
+
+def agreeing(stmt: ir.Stmt, one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...]:
+    """Where the sum of two tiles lies: along each dimension at the coordinates of both if those are equal."""
+    result = {f.dim: f for f in one}
+    for f in other:
+        mine = result.get(f.dim)
+        if mine is None:
+            result[f.dim] = f
+        elif mine.lost is None and (f.lost is not None or {_place(t) for t in mine.at} != {_place(t) for t in f.at}):
+            result[f.dim] = Fixed(f.dim, (), f.lost or stmt)
+    return tuple(result[d] for d in sorted(result))
+
+
+def _place(tag: Tag) -> tuple[object, ...]:
+    # With the slopes: equal coordinates that move differently are equal in one iteration only.
+    return tag.symbol, tag.outer, tag.const, tag.slopes
+
+
 def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
     """The tags of an elementwise operation on values of given shapes, broadcast to `shape`."""
     axes: list[Axis] = [None] * len(shape)
     covers: list[Cover] = []
+    fixed: tuple[Fixed, ...] = ()
     for value, own in args:
+        fixed = agreeing(stmt, fixed, value.fixed)
         shift = len(shape) - len(own)
         for i, axis in enumerate(value.axes):
             at = i + shift
@@ -119,7 +166,8 @@ def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]],
         for cover in value.covers:
             _merge(covers, cover, stmt.op in ("add", "sub"))
     neutral = all(v.neutral for v, _ in args)
-    return Value(tuple(axes), tuple(covers), None, neutral, next((v.source for v, _ in args if v.source), ""))
+    source = next((v.source for v, _ in args if v.source), "")
+    return Value(tuple(axes), tuple(covers), None, neutral, source, fixed=fixed)
 
 
 def _merge(covers: list[Cover], cover: Cover, sums: bool) -> None:
@@ -145,14 +193,16 @@ def compute(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], sha
     if stmt.op in ir.REDUCTIONS:
         axis = 0 if stmt.axis is None else stmt.axis
         reduced = (*axes[:axis], *((None,) if stmt.keep else ()), *axes[axis + 1 :])
-        return Value(reduced, value.covers, None, value.neutral, value.source)
+        return Value(reduced, value.covers, None, value.neutral, value.source, fixed=value.fixed)
     if stmt.op == "transpose":
-        return Value(axes[::-1], value.covers, None, value.neutral, value.source)
+        return Value(axes[::-1], value.covers, None, value.neutral, value.source, fixed=value.fixed)
     if stmt.op == "expand_dims":
         axis = 0 if stmt.axis is None else stmt.axis
-        return Value((*axes[:axis], None, *axes[axis:]), value.covers, None, value.neutral, value.source)
+        return Value(
+            (*axes[:axis], None, *axes[axis:]), value.covers, None, value.neutral, value.source, fixed=value.fixed
+        )
     if stmt.op == "convert_layout":
-        return Value(axes, value.covers, None, value.neutral, value.source)
+        return Value(axes, value.covers, None, value.neutral, value.source, fixed=value.fixed)
     return elementwise(stmt, args, shape)
 
 

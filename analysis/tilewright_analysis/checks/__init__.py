@@ -13,7 +13,7 @@ from ..report import Family, Obligation
 from . import asynchronous
 from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
-from .memory import load_bounds, offset_width, ring_index, store_bounds
+from .memory import leading_index, load_bounds, offset_width, ring_index, store_bounds
 from .resources import role_warps, shared_memory, threads_registers
 
 
@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     Check("resources.shared_memory", "resources", ("TW601",), shared_memory.check),
     Check("layout.global_alignment", "layout", ("TW501",), global_alignment.check),
     Check("memory.ring_index", "memory", ("TW201", "TW202"), ring_index.check),
+    Check("memory.leading_index", "memory", ("TW201", "TW202"), leading_index.check),
     Check("memory.load_bounds", "memory", ("TW201",), load_bounds.check),
     Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),

@@ -45,24 +45,34 @@ def _grouped(tiles: ir.Tiles, rows: int, t: ir.Expr, names: Names) -> ir.Block:
     """Groups of `rows` tile rows, each walked column by column; the last group has what is left.
 
     Consecutive programs then share columns of B and a few rows of A, which stay in L2 (the order of the Triton matrix
-    multiplication tutorial, "grouped ordering").
+    multiplication tutorial, "grouped ordering"). Of three axes the first is the slowest: matrix after matrix.
     """
-    height, width = tiles.counts
+    *outer, height, width = tiles.counts
+    *slowest, row, column = tiles.vars
     per_group = ex.mul(Int(rows), width)
     first = names.new("first", ScalarType())
     group = names.new("height", ScalarType())
-    within = ex.mod(t, per_group)
 
     def assign(name: str, value: ir.Expr, note: str) -> ir.Stmt:
         return ir.Assign(name, value, span=tiles.span, note=note)
 
+    matrices: tuple[ir.Stmt, ...] = ()
+    if outer:
+        matrix, t_inside = ex.mul(height, width), names.new("inside", ScalarType())
+        matrices = (
+            assign(slowest[0], ex.floordiv(t, matrix), "tile coordinate along the first axis, the slowest"),
+            assign(t_inside, ex.mod(t, matrix), "tile number among those that share it"),
+        )
+        t = Var(t_inside)
+    within = ex.mod(t, per_group)
     return (
+        *matrices,
         assign(first, ex.mul(ex.floordiv(t, per_group), Int(rows)), "first tile row of the group"),
         assign(
             group,
             ex.binary("min", Int(rows), ex.sub(height, Var(first))),
             "tile rows in the group: the last may be lower",
         ),
-        assign(tiles.vars[0], ex.add(Var(first), ex.mod(within, Var(group))), "tile row"),
-        assign(tiles.vars[1], ex.floordiv(within, Var(group)), "tile column"),
+        assign(row, ex.add(Var(first), ex.mod(within, Var(group))), "tile row"),
+        assign(column, ex.floordiv(within, Var(group)), "tile column"),
     )

@@ -181,8 +181,8 @@ class Operations(AsynchronousOperations):
             raise self.fault("TW005", f"a grid has 1 to 3 axes, not {len(exprs)}", node)
         if not isinstance(order, ir.Grouped | ir.RowMajor):
             raise self.fault("TW009", f"order is tw.row_major() or tw.grouped(rows), not {describe(order)}", node)
-        if isinstance(order, ir.Grouped) and len(exprs) != 2:
-            raise self.fault("TW009", f"grouped order is for grids of 2 axes, this one has {len(exprs)}", node)
+        if isinstance(order, ir.Grouped) and len(exprs) < 2:
+            raise self.fault("TW009", "grouped order is for grids of 2 or 3 axes, this one has 1", node)
         flag = bool(self.integer(node, persistent, "persistent"))
         return RangeValue("tiles", Int(0), Int(0), 1, counts=exprs, order=order, persistent=flag)
 

@@ -45,7 +45,7 @@ def _problem(context: KernelContext, view: ir.View, ref: ir.BufRef) -> str:
         having = ", ".join(t.name for t in TARGETS.values() if t.has("tma"))
         return f"{target.name} has no bulk copies (TMA); targets that do: {having}. Use cp.async here."
     if not 1 <= len(view.shape) <= _MOST_DIMENSIONS:
-        return f"A bulk copy has 1 to {_MOST_DIMENSIONS} dimensions; this tile has {len(view.shape)}."
+        return f"A bulk copy has 1 to {_MOST_DIMENSIONS} dimensions; {view.tensor} has {len(view.shape)}."
     row = view.shape[-1] * tensor.dtype.bytes
     if row % _UNIT_BYTES:
         return (
@@ -55,9 +55,9 @@ def _problem(context: KernelContext, view: ir.View, ref: ir.BufRef) -> str:
         )
     if prod(view.shape) > _MOST_ELEMENTS:
         return f"A tile has at most {_MOST_ELEMENTS} elements; this one has {prod(view.shape)}."
-    if buffer is not None and (buffer.shape, buffer.dtype) != (view.shape, tensor.dtype):
+    if buffer is not None and (buffer.shape, buffer.dtype) != (view.tile_shape, tensor.dtype):
         return (
-            f"A bulk copy moves a tile as it is, but the tile is {tensor.dtype}{list(view.shape)} and a stage of "
+            f"A bulk copy moves a tile as it is, but the tile is {tensor.dtype}{list(view.tile_shape)} and a stage of "
             f"{ref.buffer} is "
             f"{buffer.dtype}{list(buffer.shape)}."
         )

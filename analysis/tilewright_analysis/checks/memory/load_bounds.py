@@ -30,7 +30,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             continue  # bulk copies fill what lies outside, on both sides
         extents = context.kernel.param(view.tensor).type.shape
         masked = isinstance(stmt, ir.CpAsync) or stmt.other is not None
-        for dim, extent in enumerate(extents):
+        for dim, extent in list(enumerate(extents))[view.lead :]:  # the fixed ones: leading_index
             yield _start(context, site, view, dim)
             if not masked:
                 yield _end(context, site, view, dim, extent)

@@ -64,6 +64,8 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     names = {e.name for e in ex.walk(value) if isinstance(e, ex.Var)}
     if any(n not in binders or binders[n].kind == "free" for n in names):
         return None
+    if any(b.kind == "program" and _divides_count(value, b.hi) for b in site.loops):
+        return None
     question = site.question(_claim(value))
     env = interval_env(question)
     for b in site.loops:
@@ -83,6 +85,37 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     if model is not None:
         return Decision("refuted", "large sizes", model)
     return Decision("unknown", missing="neither a bound nor sizes that break it were found")
+
+
+def _divides_count(value: ex.Expr, count: ex.Expr) -> bool:
+    """True for a product of some of the factors of the number of programs, which is below 2**31 where one runs.
+
+    The others are at least 1 then, if they are sizes, numbers of tiles of a size, or constants.
+    """
+    factors = list(_factors(count))
+    if not all(isinstance(f, ex.Int | ex.Size) or _is_tile_count(f) for f in factors):
+        return False
+    for f in _factors(value):
+        if f not in factors:
+            return False
+        factors.remove(f)
+    return all(not isinstance(f, ex.Int) or f.value > 0 for f in factors)
+
+
+def _factors(value: ex.Expr) -> Iterator[ex.Expr]:
+    if isinstance(value, ex.Bin) and value.op == "*":
+        yield from _factors(value.lhs)
+        yield from _factors(value.rhs)
+    else:
+        yield value
+
+
+def _is_tile_count(value: ex.Expr) -> bool:
+    match value:
+        case ex.Bin("cdiv", ex.Size(), ex.Int(tile)):
+            return tile > 0
+        case _:
+            return False
 
 
 def _claim(value: ex.Expr) -> ex.Expr:
