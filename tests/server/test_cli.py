@@ -255,7 +255,7 @@ def test_a_file_of_50000_lines_is_checked(write: Callable[..., str], tilewright:
         ("x * x)", "x * nothing)", "12:56", "TW002"),
         ('M, N, K = tw.sizes("M", "N", "K")\n', "", "7:27", "TW008"),
         ("y = x", "y = z; z = x", "11:13", "TW002"),
-        ("y = x", "y = square(X, OUT)", "11:13", "TW002"),
+        ("y = x", "y = square(X, OUT)", "11:13", "TW007"),
         ("y = x", "y = open('secret').read()", "11:13", "TW002"),
         ("y = x", "import os", "11:9", "TW005"),
         ('target="sm_80"', 'target="sm_12"', "7:12", "TW009"),
