@@ -31,7 +31,7 @@ from tilewright_agent.variants import (
     title,
 )
 from tilewright_analysis import check_unit
-from tilewright_analysis.perf import estimate
+from tilewright_analysis.perf import estimate, has_model
 from tilewright_analysis.perf.shapes import Sizes, broken_assumption, large_shapes, small_shapes
 from tilewright_analysis.report import KernelReport
 
@@ -106,6 +106,8 @@ class _Optimizer:
         if kernel is None or errors:
             reason = errors[0].message if errors else "it could not be understood"
             return self._nothing(original, f"`{self.unit.name}` is not optimized: {reason}")
+        if not has_model(kernel):
+            return self._nothing(original, f"there is no performance model for {kernel.target} to rank variants by")
         found = self.wanted or next(iter(large_shapes(kernel)), None)
         if found is None:
             return self._nothing(original, f"no large sizes satisfy the assumptions of `{kernel.name}`; give some")

@@ -1,9 +1,7 @@
 """What each GPU target can do: limits and instructions, with where the numbers come from.
 
 NVIDIA: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per Compute
-Capability"; instructions from the PTX ISA ("Target ISA Notes" of each instruction). AMD: the instruction set
-architecture manuals "CDNA3" and "CDNA4" (LDS and register files), and the accelerator table of the ROCm documentation
-("GPU hardware specifications").
+Capability"; instructions from the PTX ISA ("Target ISA Notes" of each instruction). AMD: see `_amd`.
 """
 
 from __future__ import annotations
@@ -37,6 +35,8 @@ class Target:
     threads_per_sm: int
     blocks_per_sm: int
     features: frozenset[Feature]
+    cdna: int = 0
+    """Generation of AMD's matrix cores, which decides the shapes of mfma; 0: none."""
 
     def has(self, feature: Feature) -> bool:
         """Whether the instructions behind `feature` exist."""
@@ -67,9 +67,18 @@ def _nvidia(
     return Target(name, "cuda", arch, 32, block, sm, 1024, 65536, 255, 1024, threads, blocks, features)
 
 
-def _amd(name: str, lds: int) -> Target:
-    # 4 SIMDs of 512 registers (256 VGPR and 256 AGPR) a lane at one wave, 8 waves of 64 lanes at most.
-    return Target(name, "hip", name, 64, lds * 1024, lds * 1024, 0, 4 * 512 * 64, 512, 1024, 4 * 8 * 64, 32, _CDNA)
+def _amd(name: str, lds: int, cdna: int) -> Target:
+    """A compute unit of CDNA3 or CDNA4: 4 SIMDs, each with 512 vector registers (VGPR and AGPR) a lane for up to 8
+    waves of 64 lanes.
+
+    LDS and registers: ROCm documentation, "Accelerator and GPU hardware specifications" (LDS 64 and 160 KiB, VGPR file
+    512 KiB a compute unit, wavefront size 64); 512 registers a lane: AMD Instinct MI300 and CDNA4 ISA manuals, "VGPRs".
+    Waves and work-groups: LLVM, `AMDGPUBaseInfo.cpp` (`getMaxWavesPerEU` is 8 from gfx90a on;
+    `getMaxWorkGroupsPerCU`: the compute unit has barriers for 16 groups of several waves). 1024 threads: HIP,
+    `hipDeviceProp_t::maxThreadsPerBlock`.
+    """
+    size = lds * 1024
+    return Target(name, "hip", name, 64, size, size, 0, 4 * 512 * 64, 512, 1024, 4 * 8 * 64, 16, _CDNA, cdna)
 
 
 TARGETS: dict[str, Target] = {
@@ -79,8 +88,8 @@ TARGETS: dict[str, Target] = {
         _nvidia("sm_89", 89, (99, 100), 1536, 24, _AMPERE),
         _nvidia("sm_90a", 90, (227, 228), 2048, 32, _HOPPER),
         _nvidia("sm_100a", 100, (227, 228), 2048, 32, _BLACKWELL),
-        _amd("gfx942", 64),
-        _amd("gfx950", 160),
+        _amd("gfx942", 64, 3),
+        _amd("gfx950", 160, 4),
     )
 }
 

@@ -10,6 +10,7 @@ from tilewright.ir.nodes import Kernel
 from tilewright.lower import Lowered
 from tilewright.lower.compile import Compiled
 from tilewright.source import SourceText, Span
+from tilewright.targets import TARGETS, Backend
 from tilewright_server import engine
 from tilewright_server.errors import MissingExtra, UsageError
 
@@ -78,17 +79,36 @@ def compiled_kernel(unit: KernelUnit) -> Compiled:
 
 def ptx(unit: KernelUnit) -> str:
     """PTX of the compiled kernel."""
+    _require_backend(unit, "cuda", "PTX", "amdgcn")
     return compiled_kernel(unit).ptx
 
 
 def sass(unit: KernelUnit) -> str:
     """SASS of the compiled kernel, under a line with its registers, spills and shared memory."""
+    _require_backend(unit, "cuda", "SASS", "amdgcn")
     done = compiled_kernel(unit)
-    facts = (
-        f"// {done.target}: {done.registers} registers a thread, {done.spill_stores} bytes spilled, "
+    return f"// {_facts(done)}\n{done.sass}"
+
+
+def amdgcn(unit: KernelUnit) -> str:
+    """Assembly of the compiled kernel for AMD, under a line with its registers, spills and shared memory."""
+    _require_backend(unit, "hip", "AMD assembly", "ptx or sass")
+    done = compiled_kernel(unit)
+    return f"; {_facts(done)}\n{done.amdgcn}"
+
+
+def _facts(done: Compiled) -> str:
+    accumulators = f" ({done.accumulators} of them accumulation registers)" if done.accumulators else ""
+    return (
+        f"{done.target}: {done.registers} registers a thread{accumulators}, {done.spill_stores} bytes spilled, "
         f"{done.shared} bytes of shared memory, {done.num_warps} warps"
     )
-    return f"{facts}\n{done.sass}"
+
+
+def _require_backend(unit: KernelUnit, backend: Backend, what: str, instead: str) -> None:
+    target = TARGETS[engine.healthy_kernel(unit).target]
+    if target.backend != backend:
+        raise UsageError(f"{unit.name} is for {target.name}, for which there is no {what}; --emit {instead}")
 
 
 STAGES: Mapping[str, Callable[[KernelUnit], str]] = {
@@ -98,6 +118,7 @@ STAGES: Mapping[str, Callable[[KernelUnit], str]] = {
     "gluon": gluon,
     "ptx": ptx,
     "sass": sass,
+    "amdgcn": amdgcn,
 }
 
 

@@ -52,3 +52,16 @@ def test_compiled_stages_need_no_gpu(tilewright: Run, stage: str) -> None:
     status, out, _ = tilewright("lower", f"{EXAMPLES / 'elementwise.py'}", "--emit", stage)
     assert status == 0
     assert {"ptx": ".visible .entry", "sass": "registers a thread"}[stage] in out
+
+
+def test_one_kernel_is_checked_and_compiled_for_amd(tilewright: Run) -> None:
+    pytest.importorskip("triton", reason="compiling needs triton")
+    name = f"{EXAMPLES / 'elementwise.py'}"
+    assert tilewright("check", name, "--target", "gfx942")[0] == 0
+    status, out, _ = tilewright("lower", name, "--target", "gfx942", "--emit", "amdgcn")
+    assert status == 0
+    assert out.startswith("; gfx942: ") and '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"' in out
+    status, _, err = tilewright("lower", name, "--target", "gfx942", "--emit", "ptx")
+    assert status == 2 and "is for gfx942, for which there is no PTX; --emit amdgcn" in err
+    status, _, err = tilewright("lower", name, "--emit", "amdgcn")
+    assert status == 2 and "there is no AMD assembly; --emit ptx or sass" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.ir import nodes as ir
 from tilewright.targets import TARGETS, Target
 
 # From the issue of a load to its data while DRAM is busy; assumed, about 1.4 k cycles. An idle H100 needs about half.
@@ -100,6 +101,11 @@ A100 = Device(
 )
 
 DEVICES: tuple[Device, ...] = (H200, H100, A100)
+
+
+def has_model(kernel: ir.Kernel) -> bool:
+    """Whether the devices say anything about the kernel: all of them are NVIDIA's, and so are their rates."""
+    return TARGETS[kernel.target].backend == "cuda"
 
 
 def device_for(name: str) -> Device:

@@ -10,7 +10,7 @@ from tilewright.ir.expr import EvaluationError
 from tilewright.layout import LayoutError
 from tilewright.source import Span
 from tilewright_analysis.perf.access import shared_accesses, vector_widths
-from tilewright_analysis.perf.devices import Device
+from tilewright_analysis.perf.devices import Device, has_model
 from tilewright_analysis.perf.estimate import Estimate, estimate
 from tilewright_analysis.perf.shapes import large_shapes
 from tilewright_analysis.report import Finding
@@ -27,9 +27,11 @@ def hints(
 ) -> tuple[Finding, ...]:
     """Hints about a kernel, policy or explicit, at the given sizes (default: large ones).
 
-    Spans are relative to the kernel. Empty for a kernel that cannot be expanded: the verifier says what is wrong
-    with it.
+    Spans are relative to the kernel. Empty for a kernel that cannot be expanded (the verifier says what is wrong
+    with it), and for targets without a performance model.
     """
+    if not has_model(kernel):
+        return ()
     try:
         explicit = expand(kernel)
         found = sizes or next(iter(large_shapes(kernel)), None)

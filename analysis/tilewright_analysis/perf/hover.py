@@ -10,7 +10,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
 from tilewright.layout import LayoutError
 from tilewright_analysis.perf.access import shared_accesses, vector_widths
-from tilewright_analysis.perf.devices import Device
+from tilewright_analysis.perf.devices import Device, has_model
 from tilewright_analysis.perf.estimate import Estimate, estimate
 from tilewright_analysis.perf.hints import hints
 from tilewright_analysis.perf.shapes import large_shapes
@@ -45,8 +45,11 @@ def hover_markdown(
 ) -> str:
     """Performance of a kernel, policy or explicit; `sizes` default to large ones that its assumptions allow.
 
-    Empty for a kernel that cannot be expanded or has no such sizes.
+    Empty for a kernel that cannot be expanded or has no such sizes, and for targets without a performance model as
+    long as nothing is compiled.
     """
+    if not has_model(kernel):
+        return _compiled(compiled) + "\n" if compiled is not None else ""
     found = sizes or next(iter(large_shapes(kernel)), None)
     if found is None:
         return ""
@@ -58,10 +61,7 @@ def hover_markdown(
     lines = [f"**Performance** on {result.device.name} at {_sizes(found)} (static model)", ""]
     lines += [f"- {line}" for line in _facts(explicit, result)]
     if compiled is not None:
-        spills = f"{compiled.spills} bytes spilled" if compiled.spills else "no spills"
-        where = f" for {compiled.target}" if compiled.target else ""
-        shared = f"{_bytes(compiled.shared)} shared memory"
-        lines.append(f"- compiled{where}: {compiled.registers} registers a thread, {spills}, {shared}")
+        lines.append(_compiled(compiled))
     if timing is not None:
         ratio = ""
         if timing.baseline_ms:
@@ -69,6 +69,13 @@ def hover_markdown(
         lines.append(f"- last measured on {timing.device} at {_sizes(timing.sizes)}: {timing.median_ms:.4g} ms{ratio}")
     lines += [f"- {f.code}: {f.message}" for f in hints(kernel, found, target)]
     return "\n".join(lines) + "\n"
+
+
+def _compiled(compiled: Compiled) -> str:
+    spills = f"{compiled.spills} bytes spilled" if compiled.spills else "no spills"
+    where = f" for {compiled.target}" if compiled.target else ""
+    shared = f"{_bytes(compiled.shared)} shared memory"
+    return f"- compiled{where}: {compiled.registers} registers a thread, {spills}, {shared}"
 
 
 def _facts(kernel: ir.Kernel, result: Estimate) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.grid import expand_tiles
 from tilewright.expand.names import Names
+from tilewright.expand.registers import expand_registers
 from tilewright.expand.single import expand_single
 from tilewright.expand.split import expand_split
 from tilewright.infer import infer_layouts
@@ -19,6 +20,7 @@ from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.ir.expr import Int
 from tilewright.ir.types import SharedType, TileType, Type
 from tilewright.layout import default_swizzle
+from tilewright.targets import TARGETS, Target
 
 
 def expand(kernel: ir.Kernel) -> ir.Kernel:
@@ -35,16 +37,35 @@ def expand(kernel: ir.Kernel) -> ir.Kernel:
 def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     """The explicit form without layouts and automatic syncs: what a person would have written."""
     names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
+    target = TARGETS[kernel.target]
+    _check_target(kernel.body, target)
     block = expand_tiles(kernel.body, names)
     block = expand_split(kernel.warps, block, names)
-    allocations, block = expand_single(block, names)
+    allocations, block = (expand_single if target.has("cp_async") else expand_registers)(block, names)
     block = allocations + block
-    block = ir.rewrite(block, _route)
+    block = ir.rewrite(block, lambda stmt: _route(stmt, target))
     block = _expand_stores(block, names)
     return kernel.with_body(block, _used(block, names))
 
 
-def _route(stmt: ir.Stmt) -> ir.Block | None:
+def _check_target(block: ir.Block, target: Target) -> None:
+    """Refuses policies that ask for instructions which the target has no replacement for."""
+    for stmt in ir.walk(block):
+        match stmt:
+            case ir.Pipeline(roles="split") if not target.has("mbarrier"):
+                raise ExpansionError(
+                    "TW009",
+                    f'roles="split" needs bulk copies (TMA) and barriers, which {target.name} does not have; '
+                    'use roles="single"',
+                    stmt.span,
+                )
+            case ir.Load(via="tma") | ir.Store(via="tma") if target.backend != "cuda":
+                raise ExpansionError("TW009", f'{target.name} has no TMA; leave via="tma" out', stmt.span)
+            case _:
+                pass
+
+
+def _route(stmt: ir.Stmt, target: Target) -> ir.Block | None:
     """Loads and products outside of pipelines become plain ones."""
     match stmt:
         case ir.Load(via="auto"):
@@ -56,7 +77,7 @@ def _route(stmt: ir.Stmt) -> ir.Block | None:
         case ir.Store(via="auto"):
             return (replace(stmt, via="direct"),)
         case ir.Mma(instr="auto"):
-            return (replace(stmt, instr="mma_v2"),)
+            return (replace(stmt, instr="mfma" if target.has("mfma") else "mma_v2"),)
         case _:
             return None
 

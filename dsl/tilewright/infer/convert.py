@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.divisibility import kernel_divisors, vector_elements
-from tilewright.infer.rules import InferenceError, transposed
+from tilewright.infer.rules import InferenceError, mma_operand, transposed
 from tilewright.infer.solve import Layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType, Type
-from tilewright.layout import Blocked, DistributedLayout, DotOperand, MmaV2, Slice, Wgmma, default_blocked
+from tilewright.layout import Blocked, DistributedLayout, DotOperand, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
 _Need = Callable[[str, DistributedLayout, str], str]
 
@@ -54,19 +54,17 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                     )
             case ir.Mma():
                 parent = tiles[stmt.dst].layout
-                if not isinstance(parent, MmaV2):
+                if not isinstance(parent, Mfma if stmt.instr == "mfma" else MmaV2):
                     raise InferenceError(
-                        f"mma_v2 needs an mma_v2 accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
+                        f"{stmt.instr} needs an accumulator of its own, but '{stmt.dst}' is given as {parent}",
+                        stmt.span,
                     )
+                depth = tiles[stmt.a].shape[1]
                 pair = [
-                    need(
-                        name,
-                        DotOperand(i, parent, max(1, 32 // tiles[name].dtype.bits)),
-                        f"operand {'AB'[i]} of mma_v2",
-                    )
+                    need(name, mma_operand(i, parent, tiles[name].dtype, depth), f"operand {'AB'[i]} of {stmt.instr}")
                     for i, name in enumerate((stmt.a, stmt.b))
                 ]
-                new = replace(stmt, a=pair[0], b=pair[1], acc=need(stmt.acc, parent, "accumulator of mma_v2"))
+                new = replace(stmt, a=pair[0], b=pair[1], acc=need(stmt.acc, parent, f"accumulator of {stmt.instr}"))
             case ir.Wgmma():
                 parent = tiles[stmt.dst].layout
                 if not isinstance(parent, Wgmma):
@@ -78,7 +76,7 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                 tile = tiles[name]
                 assert tile.layout is not None
                 vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
-                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps)
+                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps, warp_size=tile.layout.warp_size)
                 new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
             case _:
                 return None
@@ -106,7 +104,9 @@ def _convert_compute(
     if stmt.op == "transpose":
         if not isinstance(source, Blocked):
             tile = tiles[refs[0]]
-            source = default_blocked(tile.shape, max(8, tile.dtype.bits), wanted.warps)
+            source = default_blocked(
+                tile.shape, max(8, tile.dtype.bits), wanted.warps, warp_size=wanted.warp_size
+            )
             name = need(refs[0], source, "transpose takes a blocked layout")
             stmt = replace(stmt, args=(ir.TileRef(name),))
         return stmt, transposed(source)
@@ -125,7 +125,7 @@ def _convert_compute(
 def _is_fragment(layout: DistributedLayout | None) -> bool:
     while isinstance(layout, Slice):
         layout = layout.parent
-    return isinstance(layout, MmaV2 | Wgmma | DotOperand)
+    return isinstance(layout, MmaV2 | Mfma | Wgmma | DotOperand)
 
 
 def _conversion(dst: str, src: str, stmt: ir.Stmt, why: str) -> ir.Compute:

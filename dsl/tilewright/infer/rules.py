@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from tilewright.layout import Blocked, LayoutError, MmaV2, Wgmma
+from tilewright.dtypes import DType
+from tilewright.ir import nodes as ir
+from tilewright.layout import DotOperand, LayoutError, Mfma, MmaV2, Wgmma
 from tilewright.source import Span
+from tilewright.targets import TARGETS
 
 # Elements along K of one wgmma, by element bits (PTX ISA, wgmma.mma_async: 32 bytes of K).
 _WGMMA_DEPTH = {8: 32, 16: 16, 32: 8}
+# Elements along K of one v_mfma, by generation and rows, then element bits: V_MFMA_F32_32X32X8_F16, _16X16X16_F16,
+# _32X32X2_F32 and _16X16X4_F32 (CDNA3 ISA, "Matrix Arithmetic Instructions"); twice as many of 16 bits on CDNA4.
+_MFMA_DEPTH = {
+    (3, 32): {16: 8, 32: 2},
+    (3, 16): {16: 16, 32: 4},
+    (4, 32): {16: 16, 32: 2},
+    (4, 16): {16: 32, 32: 4},
+}
+_WIDEST_SHARED_ACCESS = 16
 
 
 class InferenceError(LayoutError):
@@ -41,17 +53,53 @@ def wgmma_layout(shape: tuple[int, ...], element_bits: int, warps: int, span: Sp
 
 def mma_layout(shape: tuple[int, ...], warps: int) -> MmaV2:
     """The accumulator of mma_v2 of `shape`: warps where the most 16×8 instructions are left, rows first."""
+    return MmaV2(_spread(shape, (16, 8), warps))
+
+
+def mfma_layout(shape: tuple[int, ...], element: DType, warps: int, cdna: int, span: Span) -> Mfma:
+    """The accumulator of mfma of `shape`: 32×32 instructions where each warp gets one, else 16×16, rows first."""
+    if element.bits not in (16, 32):
+        raise InferenceError(f"mfma multiplies f16, bf16 or f32 here, not {element}", span)
+    large = shape[0] % 32 == 0 and shape[1] % 32 == 0 and shape[0] * shape[1] >= 32 * 32 * warps
+    size = 32 if large else 16
+    return Mfma(_spread(shape, (size, size), warps), (size, size, _MFMA_DEPTH[cdna, size][element.bits]), cdna)
+
+
+def mma_operand(index: int, parent: MmaV2 | Mfma, element: DType, depth: int) -> DotOperand:
+    """The layout of operand A (0) or B (1) with `depth` elements along K.
+
+    For mfma a lane holds as much of K as one access to shared memory brings, which is one or several instructions.
+    """
+    if isinstance(parent, MmaV2):
+        return DotOperand(index, parent, max(1, 32 // element.bits))
+    lanes = 64 // parent.instr[0]
+    width = max(1, parent.instr[2] // lanes)
+    while 2 * width * element.bytes <= _WIDEST_SHARED_ACCESS and 2 * width * lanes <= depth:
+        width *= 2
+    return DotOperand(index, parent, width)
+
+
+def accumulator_layout(
+    kernel: ir.Kernel, stmt: ir.Mma, shape: tuple[int, ...], element: DType, warps: int
+) -> MmaV2 | Mfma:
+    """The accumulator of a matrix instruction on registers, `shape` elements by `warps` warps."""
+    if stmt.instr != "mfma":
+        return mma_layout(shape, warps)
+    target = TARGETS[kernel.target]
+    if not target.cdna:
+        raise InferenceError(f"{target.name} has no mfma", stmt.span)
+    return mfma_layout(shape, element, warps, target.cdna, stmt.span)
+
+
+def warp_size(kernel: ir.Kernel) -> int:
+    """Lanes of a warp of the kernel's target."""
+    return TARGETS[kernel.target].warp_size
+
+
+def _spread(shape: tuple[int, ...], unit: tuple[int, int], warps: int) -> tuple[int, int]:
+    """Warps along each dimension: doubled where the most instructions of `unit` are left."""
     grid = [1, 1]
     while grid[0] * grid[1] < warps:
-        left = (shape[0] // (16 * grid[0]), shape[1] // (8 * grid[1]))
+        left = (shape[0] // (unit[0] * grid[0]), shape[1] // (unit[1] * grid[1]))
         grid[1 if left[1] > left[0] else 0] *= 2
-    return MmaV2((grid[0], grid[1]))
-
-
-def transposed(layout: Blocked) -> Blocked:
-    """The blocked layout of the transposed tile."""
-    rank = len(layout.order)
-    return Blocked(
-        layout.size_per_thread[::-1], layout.threads_per_warp[::-1], layout.warps_per_cta[::-1],
-        tuple(rank - 1 - dim for dim in layout.order),
-    )  # fmt: skip
+    return grid[0], grid[1]

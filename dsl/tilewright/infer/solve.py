@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.divisibility import kernel_divisors, vector_elements
-from tilewright.infer.rules import InferenceError, mma_layout, transposed, wgmma_layout
+from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, transposed, warp_size, wgmma_layout
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
-from tilewright.layout import Blocked, DistributedLayout, DotOperand, MmaV2, Slice, Wgmma, default_blocked
+from tilewright.layout import Blocked, DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Solver:
         group = self.classes[name]
         if group.layout is None:
             group.layout, group.why = layout, why
-        group.matrix = group.matrix or matrix or isinstance(layout, MmaV2 | Wgmma)
+        group.matrix = group.matrix or matrix or isinstance(layout, MmaV2 | Wgmma | Mfma)
 
     def _anchor_matrix(self, stmt: ir.Stmt, warps: int) -> None:
         match stmt:
@@ -131,16 +131,15 @@ class Solver:
                 self._anchor(stmt.dst, layout, "accumulator of wgmma", matrix=True)
             case ir.Mma():
                 self._union(stmt.dst, stmt.acc)
-                self._anchor(
-                    stmt.dst, mma_layout(self.tiles[stmt.dst].shape, warps), "accumulator of mma_v2", matrix=True
-                )
+                left = self.tiles[stmt.a]
+                layout = accumulator_layout(self.kernel, stmt, self.tiles[stmt.dst].shape, left.dtype, warps)
+                self._anchor(stmt.dst, layout, f"accumulator of {stmt.instr}", matrix=True)
                 parent = self.classes[stmt.dst].layout
                 for index, name in enumerate((stmt.a, stmt.b)):
-                    if isinstance(parent, MmaV2) and self._only_operand(name, index):
-                        bits = self.tiles[name].dtype.bits
+                    if isinstance(parent, MmaV2 | Mfma) and self._only_operand(name, index):
                         self.fragments[name] = (
-                            DotOperand(index, parent, max(1, 32 // bits)),
-                            f"operand {'AB'[index]} of mma_v2, loaded in its layout",
+                            mma_operand(index, parent, self.tiles[name].dtype, left.shape[1]),
+                            f"operand {'AB'[index]} of {stmt.instr}, loaded in its layout",
                         )
             case _:
                 pass
@@ -199,7 +198,7 @@ class Solver:
         # What every load and store of the class can do: a wider layout splits the others into strided single elements.
         vector = min((v for f in facts for v in f.vectors), default=128 // max(8, min(t.dtype.bits for t in tiles)))
         warps = max((f.warps for f in facts), default=0) or self.kernel.warps
-        group.layout = default_blocked(shape, 128 // vector, warps)
+        group.layout = default_blocked(shape, 128 // vector, warps, warp_size=warp_size(self.kernel))
         vector = group.layout.size_per_thread[group.layout.order[0]]
         group.why = f"coalesced along the contiguous dimension, {vector} element{'s' if vector > 1 else ''} at a time"
         if any(f.vectors for f in facts) and vector < 4:

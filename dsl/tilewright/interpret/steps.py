@@ -57,7 +57,7 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return _assign(dst, operands.scalar(value))
         case ir.Compute():
             return _compute(stmt, operands)
-        case ir.Mma(instr="mma_v2"):
+        case ir.Mma(instr="mma_v2" | "mfma"):
             return _mma(stmt)
         case ir.Load(via="direct"):
             return _load(stmt, operands)

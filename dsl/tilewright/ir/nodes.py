@@ -116,14 +116,14 @@ class Store(Stmt):
 class Mma(Stmt):
     """`dst = a @ b + acc`: a is (M, K), b is (K, N), acc is (M, N) and float32.
 
-    `auto` is the policy form; `mma_v2` the warp-level instruction on register operands (sm_80 and up).
+    `auto` is the policy form; `mma_v2` (sm_80 and up) and `mfma` (AMD) are instructions of a warp on register operands.
     """
 
     dst: str
     a: str
     b: str
     acc: str
-    instr: Literal["auto", "mma_v2"] = "auto"
+    instr: Literal["auto", "mma_v2", "mfma"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)

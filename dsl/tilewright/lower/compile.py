@@ -22,27 +22,30 @@ from tilewright.source import NO_SPAN, Span
 from tilewright.targets import TARGETS
 
 # Part of every cache key; raise it when the meaning of a stored answer changes.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """What the compiler made of a kernel.
 
-    `registers` a thread; `stack` bytes of local memory a thread; `spill_stores` and `spill_loads` in bytes; `shared`
-    bytes a block, with what the compiler adds; `num_warps` of all roles. `sass` is annotated with lines of the
-    generated module.
+    `registers` a thread (AMD: VGPRs and AGPRs together, of which `accumulators` are AGPRs); `stack` bytes of local
+    memory a thread; `spill_stores` and `spill_loads` in bytes (AMD: 4 for each spilled register); `shared` bytes a
+    block, with what the compiler adds; `num_warps` of all roles. `ptx` and `sass` for NVIDIA, `sass` annotated with
+    lines of the generated module; `amdgcn` for AMD.
     """
 
     target: str
-    ptx: str
-    sass: str
     registers: int
     stack: int
     spill_stores: int
     spill_loads: int
     shared: int
     num_warps: int
+    ptx: str = ""
+    sass: str = ""
+    amdgcn: str = ""
+    accumulators: int = 0
 
 
 def compile_lowered(lowered: Lowered, target: str | None = None, *, timeout: float = 120.0) -> Compiled:
@@ -62,7 +65,9 @@ def compile_lowered(lowered: Lowered, target: str | None = None, *, timeout: flo
         "source": lowered.source,
         "entry": lowered.entry,
         "arguments": [asdict(a) for a in lowered.launch.arguments],
+        "backend": machine.backend,
         "arch": machine.arch,
+        "warp_size": machine.warp_size,
         "options": {"num_warps": lowered.launch.num_warps}
         | ({} if lowered.launch.maxnreg is None else {"maxnreg": lowered.launch.maxnreg}),
     }

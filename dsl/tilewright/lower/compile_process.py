@@ -25,12 +25,13 @@ def compile_module(request: dict[str, Any]) -> dict[str, Any]:
     """Compile one generated module.
 
     Args:
-        request: `source`, `entry`, `arguments` (name, type, divisibility), `arch` (compute capability times ten),
-            `options` (num_warps, maxnreg).
+        request: `source`, `entry`, `arguments` (name, type, divisibility), `backend` ("cuda" or "hip"), `arch`
+            (compute capability times ten, or the name of the AMD architecture), `warp_size`, `options` (num_warps,
+            maxnreg).
 
     Returns:
-        `ptx`, `sass`, `registers`, `stack` (bytes of spilled registers and local arrays a thread), `spill_stores` and
-        `spill_loads` (bytes), `shared` (bytes a block), `num_warps` (all roles).
+        `ptx` and `sass`, or `amdgcn`; `registers`, `stack` (bytes of spilled registers and local arrays a thread),
+        `spill_stores` and `spill_loads` (bytes), `shared` (bytes a block), `num_warps` (all roles).
     """
     triton: Any = import_module("triton")
     targets: Any = import_module("triton.backends.compiler")
@@ -48,14 +49,16 @@ def compile_module(request: dict[str, Any]) -> dict[str, Any]:
     }
     kernel: Any = triton.compile(
         runtime.GluonASTSource(namespace[request["entry"]], signature, {}, attributes),
-        target=targets.GPUTarget("cuda", request["arch"], 32),
+        target=targets.GPUTarget(request["backend"], request["arch"], request["warp_size"]),
         options=request["options"],
     )
     facts: dict[str, Any] = {
-        "ptx": kernel.asm["ptx"],
         "shared": int(kernel.metadata.shared),
         "num_warps": int(kernel.metadata.num_warps),
     }
+    if request["backend"] == "hip":
+        return facts | _amd_facts(kernel.asm["amdgcn"])
+    facts["ptx"] = kernel.asm["ptx"]
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     return facts | _binary_facts(kernel.asm["cubin"], kernel.asm["ptx"], tools, request["arch"])
 
@@ -76,6 +79,20 @@ def _binary_facts(cubin: bytes, ptx: str, tools: Path, arch: int) -> dict[str, A
         "stack": _number(r"STACK:(\d+)", usage),
         "spill_stores": _number(r"(\d+) bytes spill stores", verbose),
         "spill_loads": _number(r"(\d+) bytes spill loads", verbose),
+    }
+
+
+def _amd_facts(assembly: str) -> dict[str, Any]:
+    """What LLVM writes into the assembly: comments behind the code, and the metadata of the code object."""
+    spilled = 4 * _number(r"\.vgpr_spill_count: +(\d+)", assembly)
+    return {
+        "amdgcn": assembly,
+        # VGPRs and AGPRs share one file on CDNA; this is what a lane takes of it.
+        "registers": _number(r"; TotalNumVgprs: (\d+)", assembly),
+        "accumulators": _number(r"; NumAgprs: (\d+)", assembly),
+        "stack": _number(r"; ScratchSize: (\d+)", assembly),
+        "spill_stores": spilled,
+        "spill_loads": spilled,
     }
 
 

@@ -16,6 +16,7 @@ from tilewright.lower.scalars import Scalars, check_literals
 from tilewright.lower.text import Names, Writer, comment
 from tilewright.lower.tiles import Access, Constants, Hoisted, access, compute_text, number
 from tilewright.source import Span
+from tilewright.targets import TARGETS
 
 Descriptor = tuple[str, tuple[int, ...], SharedLayout]
 """A bulk-copy descriptor: tensor, box, layout of the shared tile."""
@@ -120,7 +121,8 @@ class FunctionEmitter:
             case ir.Store():
                 self._store(stmt)
             case ir.Mma():
-                line(f"{names(stmt.dst)} = mma_v2({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
+                function = f"cdna{TARGETS[self.kernel.target].cdna}.mfma" if stmt.instr == "mfma" else "mma_v2"
+                line(f"{names(stmt.dst)} = {function}({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
                 self.defined.add(stmt.dst)
             case ir.For():
                 lo, hi = text(stmt.lo), text(stmt.hi)

@@ -10,7 +10,7 @@ from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.dtypes import bf16, f16, f32
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import BarrierType, GlobalType, SharedType, TileType, Type
-from tilewright.layout import LayoutError, Swizzled
+from tilewright.layout import LayoutError, Mfma, Swizzled
 from tilewright.lower.errors import LoweringError
 from tilewright.source import Span
 from tilewright.targets import TARGETS, Feature, Target
@@ -19,7 +19,6 @@ _NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str], ...] = (
     ((ir.TmaLoad, ir.TmaStore, ir.TmaStoreWait), "tma", "bulk tensor copies (TMA)"),
     ((ir.Wgmma, ir.WgmmaWait), "wgmma", "wgmma"),
     ((ir.CpAsync, ir.CpCommit, ir.CpWait), "cp_async", "cp.async"),
-    ((ir.Mma,), "mma_v2", "mma_v2"),
     ((ir.AllocBarrier, ir.BarrierWait, ir.BarrierArrive, ir.BarrierExpect), "mbarrier", "mbarriers"),
     # Arrivals of a role and register budgets are lowered to instructions of sm_90.
     ((ir.Roles, ir.BarrierExpect, ir.BarrierArrive, ir.FenceAsync), "setmaxnreg", "roles and transaction barriers"),
@@ -34,23 +33,17 @@ def check(kernel: ir.Kernel) -> Target:
     target = TARGETS.get(kernel.target)
     if target is None:
         raise LoweringError(f"unknown target '{kernel.target}'; there are {', '.join(TARGETS)}", kernel.span)
-    if target.backend != "cuda":
-        raise LoweringError(
-            f"layouts and instructions are those of NVIDIA targets so far; {target.name} can be looked up but not "
-            "lowered to",
-            kernel.span,
-        )
     for name in (kernel.name, *(p.name for p in kernel.params), *kernel.sizes):
         if not name.isidentifier():
             raise LoweringError(f"{name!r} is no identifier", kernel.span)
     _check_warps(kernel, target)
-    _check_types(kernel)
+    _check_types(kernel, target)
     for stmt in ir.walk(kernel.body):
         for kinds, feature, what in _NEEDS:
             if isinstance(stmt, kinds) and not target.has(feature):
                 having = ", ".join(t.name for t in TARGETS.values() if t.has(feature))
                 raise LoweringError(f"{target.name} has no {what}; targets with them: {having}", stmt.span)
-        _check_statement(stmt, kernel)
+        _check_statement(stmt, kernel, target)
     _check_shared(kernel, target)
     return target
 
@@ -103,9 +96,16 @@ def _check_warps(kernel: ir.Kernel, target: Target) -> None:
         raise LoweringError(f"{threads} threads a block; {target.name} allows {target.threads_per_block}", kernel.span)
 
 
-def _check_types(kernel: ir.Kernel) -> None:
+def _check_types(kernel: ir.Kernel, target: Target) -> None:
     for name, type_ in kernel.types.items():
         where = _definition(kernel, name)
+        if (
+            isinstance(type_, TileType | SharedType)
+            and isinstance(target.arch, int)
+            and target.arch < (least := type_.dtype.least)
+        ):
+            having = ", ".join(t.name for t in TARGETS.values() if isinstance(t.arch, int) and t.arch >= least)
+            raise LoweringError(f"{target.name} cannot convert to {type_.dtype}; {having} can", where)
         if isinstance(type_, TileType | SharedType):
             for extent in type_.shape:
                 if extent < 1 or extent & (extent - 1):
@@ -117,6 +117,12 @@ def _check_types(kernel: ir.Kernel) -> None:
                 raise LoweringError(f"shared buffer '{name}': {error}", where) from error
         if isinstance(type_, TileType) and type_.shape and type_.layout is None:
             raise LoweringError(f"'{name}' has no layout; run `infer_layouts` before lowering", where)
+        if isinstance(type_, TileType) and type_.layout is not None and type_.layout.warp_size != target.warp_size:
+            raise LoweringError(
+                f"'{name}' has a layout for warps of {type_.layout.warp_size} lanes ({type_.layout}); those of "
+                f"{target.name} have {target.warp_size}",
+                where,
+            )
 
 
 def _check_shared(kernel: ir.Kernel, target: Target) -> None:
@@ -136,12 +142,12 @@ def _definition(kernel: ir.Kernel, name: str) -> Span:
     return kernel.span
 
 
-def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel) -> None:
+def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel, target: Target) -> None:
     match stmt:
         case ir.Wgmma():
             _check_wgmma(stmt, kernel)
         case ir.Mma():
-            _check_mma(stmt, kernel)
+            _check_mma(stmt, kernel, target)
         case ir.TmaLoad(view=view, dst=ref) | ir.TmaStore(view=view, src=ref):
             _check_tma(view, _shared(kernel, ref), stmt, kernel)
         case ir.CpAsync():
@@ -183,20 +189,26 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
         )
 
 
-def _check_mma(stmt: ir.Mma, kernel: ir.Kernel) -> None:
+def _check_mma(stmt: ir.Mma, kernel: ir.Kernel, target: Target) -> None:
+    name = stmt.instr
+    if name == "auto" or not target.has(name):
+        having = ", ".join(t.name for t in TARGETS.values() if name != "auto" and t.has(name))
+        raise LoweringError(f"{target.name} has no {name}; targets with it: {having}", stmt.span)
     a, b, acc = kernel.types[stmt.a], kernel.types[stmt.b], kernel.types[stmt.dst]
     assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(acc, TileType)
     if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
+        types = "f16, bf16 or f32" + (" (as tf32)" if name == "mma_v2" else "")
         raise LoweringError(
-            f"mma_v2 multiplies f16, bf16 or f32 (as tf32) into f32, not {a.dtype} × {b.dtype} into {acc.dtype}",
-            stmt.span,
+            f"{name} multiplies {types} into f32, not {a.dtype} × {b.dtype} into {acc.dtype}", stmt.span
         )
-    depth = _MMA_DEPTH[a.dtype.bits]
     (m, k), (k2, n) = a.shape, b.shape
-    if k != k2 or acc.shape != (m, n) or m % 16 or n % 8 or k % depth:
+    rows, columns, depth = 16, 8, _MMA_DEPTH[a.dtype.bits]
+    if isinstance(acc.layout, Mfma):
+        rows, columns, depth = acc.layout.instr
+    if k != k2 or acc.shape != (m, n) or m % rows or n % columns or k % depth:
         raise LoweringError(
-            f"mma_v2 of {a} and {b} into {acc}: M must be a multiple of 16, N of 8, and K equal and a multiple of "
-            f"{depth}",
+            f"{name} of {a} and {b} into {acc}: M must be a multiple of {rows}, N of {columns}, and K equal and a "
+            f"multiple of {depth}",
             stmt.span,
         )
 

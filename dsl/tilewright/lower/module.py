@@ -30,6 +30,9 @@ _IMPORTS = (
         "from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait",
     ),
     ("async_copy.", "from triton.experimental.gluon.language.nvidia.ampere import async_copy"),
+    ("cdna3.", "from triton.experimental.gluon.language.amd import cdna3"),
+    ("cdna4.", "from triton.experimental.gluon.language.amd import cdna4"),
+    ("libdevice.", "from triton.experimental.gluon.language.extra import libdevice"),
     ("mma_v2(", "from triton.experimental.gluon.language.nvidia.ampere import mma_v2"),
 )
 
@@ -277,7 +280,7 @@ def _plan(module: Module, target: Target) -> LaunchPlan:
     resident = min(
         target.blocks_per_sm,
         target.threads_per_sm // (warps * target.warp_size),
-        target.shared_per_sm // (limits.shared_bytes(kernel) + target.reserved_shared),
+        target.shared_per_sm // max(1, limits.shared_bytes(kernel) + target.reserved_shared),
     )
     return LaunchPlan(
         tiles=host(grids[0].count),

@@ -9,7 +9,17 @@ from tilewright.dtypes import DType, bf16, f16, f32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
-from tilewright.layout import DistributedLayout, DotOperand, MmaV2, SharedLayout, Slice, Swizzled, SwizzledShared, Wgmma
+from tilewright.layout import (
+    DistributedLayout,
+    DotOperand,
+    Mfma,
+    MmaV2,
+    SharedLayout,
+    Slice,
+    Swizzled,
+    SwizzledShared,
+    Wgmma,
+)
 from tilewright.lower.scalars import Scalars
 from tilewright.lower.text import Names
 
@@ -67,6 +77,8 @@ class Constants:
             self.layouts[layout] = self.names.fresh(
                 f"{_family(layout)}_{sum(_family(o) == _family(layout) for o in self.layouts)}"
             )
+        case Mfma():
+            return "MFMA"
         return self.layouts[layout]
 
     def helper(self, name: str) -> None:

@@ -8,7 +8,7 @@ from tilewright_server import engine, sources, stages
 from tilewright_server.commands.check import add_instance_arguments, parse_constants
 from tilewright_server.sources import KernelPath
 
-SUMMARY = "show a kernel as syntax tree, Tile IR, explicit source, Gluon, PTX or SASS"
+SUMMARY = "show a kernel as syntax tree, Tile IR, explicit source, Gluon, PTX, SASS or AMD assembly"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -231,7 +231,7 @@ def nested_allocation() -> ir.Kernel:
 REFUSALS: list[tuple[Callable[[], ir.Kernel], str, type[ir.Stmt] | None]] = [
     (lambda: replace(infer_layouts(split_gemm()), target="sm_80"), "sm_80 has no roles", ir.Roles),
     (lambda: replace(infer_layouts(split_gemm()), target="sm_100a"), "sm_100a has no wgmma; targets with them: sm_90a", ir.Wgmma),
-    (lambda: replace(infer_layouts(fma()), target="gfx942"), "NVIDIA targets so far", None),
+    (lambda: replace(infer_layouts(fma()), target="gfx942"), "warps of 32 lanes", None),
     (lambda: replace(infer_layouts(fma()), target="sm_70"), "unknown target 'sm_70'", None),
     (lambda: infer_layouts(split_gemm(stages=5)), "take 311392 bytes of shared memory; sm_90a has 232448", None),
     (unaligned_cp_async, "multiple of 8 \\(16 bytes", ir.CpAsync),

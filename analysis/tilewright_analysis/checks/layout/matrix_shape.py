@@ -2,17 +2,20 @@
 
 wgmma (sm_90a): each warpgroup of 4 warps computes 64 rows; N is a multiple of 8; K a multiple of 32 bytes (PTX ISA,
 wgmma.mma_async). mma_v2 (sm_80 and up): fragments of 16×8, K a multiple of 16 for 16-bit types and of 8 for f32 as
-tf32 (PTX ISA, mma.sync). Both take two f16, two bf16 or two f32 (tf32) operands and accumulate in f32.
+tf32 (PTX ISA, mma.sync). mfma (AMD): 16×16 or 32×32, K as the instruction of the accumulator's layout (CDNA3 and CDNA4
+ISA, "Matrix Arithmetic Instructions"). All take two f16, two bf16 or two f32 operands (tf32 on NVIDIA) and accumulate
+in f32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tilewright.dtypes import DType, bf16, f16, f32
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
-from tilewright.layout import Swizzled, Wgmma
+from tilewright.layout import Mfma, Swizzled, Wgmma
 from tilewright.targets import TARGETS, Feature
 
 from ...context import KernelContext, Site
@@ -31,8 +34,8 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         match site.stmt:
             case ir.Wgmma(dst=dst, a=a, b=b):
                 name, problem = "wgmma", _wgmma(context, site, context.shared(a.buffer), context.shared(b.buffer), dst)
-            case ir.Mma(dst=dst, a=a, b=b):
-                name, problem = "mma_v2", _mma(context, context.tile(a), context.tile(b), dst)
+            case ir.Mma(dst=dst, a=a, b=b, instr=("mma_v2" | "mfma") as name):
+                problem = _mma(context, name, context.tile(a), context.tile(b), dst)
             case _:
                 continue
         what = f"the operands have shapes and types that {name} takes"
@@ -71,18 +74,22 @@ def _wgmma(context: KernelContext, site: Site, a: SharedType | None, b: SharedTy
     return ""
 
 
-def _mma(context: KernelContext, a: TileType | None, b: TileType | None, dst: str) -> str:
+def _mma(
+    context: KernelContext, name: Literal["mma_v2", "mfma"], a: TileType | None, b: TileType | None, dst: str
+) -> str:
     acc = context.tile(dst)
     if a is None or b is None or acc is None:
-        return "mma_v2 reads both operands from register tiles and writes one."
-    common = _target(context, "mma_v2") or _common("mma_v2", a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
+        return f"{name} reads both operands from register tiles and writes one."
+    common = _target(context, name) or _common(name, a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
     if common:
         return common
     (m, k), n = a.shape, b.shape[1]
-    depth = 32 // a.dtype.bytes
-    for axis, extent, unit in (("M", m, 16), ("N", n, 8), ("K", k, depth)):
+    units = (16, 8, 32 // a.dtype.bytes) if name == "mma_v2" else (16, 16, 1)
+    if isinstance(acc.layout, Mfma):
+        units = acc.layout.instr
+    for axis, extent, unit in zip("MNK", (m, n, k), units, strict=True):
         if extent % unit:
-            return f"mma_v2 on {a.dtype} needs {axis} to be a multiple of {unit}; here {axis} = {extent}."
+            return f"{name} on {a.dtype} needs {axis} to be a multiple of {unit}; here {axis} = {extent}."
     return ""
 
 

@@ -1,9 +1,10 @@
 """TW602: more threads or registers than a block may have.
 
 A block has at most 1024 threads; the warps of all roles count, and roles after the first come in whole groups of 4
-warps. A thread has at most 255 registers, and all threads together share 65536. `registers=` of a role is a multiple
-of 8 from 24 to 256 (PTX ISA, setmaxnreg). A tile that alone needs more registers than a thread has is refuted; what
-else lives beside it is an estimate that only the compiler can settle.
+warps. A thread has at most 255 registers, and all threads together share 65536 (AMD: 512 and 131072, accumulation
+registers included). `registers=` of a role is a multiple of 8 from 24 to 256 (PTX ISA, setmaxnreg). A tile that alone
+needs more registers than a thread has is refuted; what else lives beside it is an estimate that only the compiler can
+settle.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LEAST, _MOST, _STEP = 24, 256, 8
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for the threads, one for the role budgets, one for the tiles of each role."""
     target = TARGETS.get(context.kernel.target)
-    if target is None or target.backend != "cuda":
+    if target is None:
         return
     roles = tuple(r for s in context.kernel.body if isinstance(s, ir.Roles) for r in s.roles)
     yield _threads(context, target, roles)
@@ -35,12 +36,22 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         yield _budgets(context, target, roles)
         for role in roles:
             limit = role.registers or _left_over(target, roles)
+            threads = role.warps * target.warp_size
             yield _tiles(
-                context, role.body, role.warps, min(limit, target.registers_per_thread), f"role {role.name}", role.span
+                context, role.body, threads, min(limit, target.registers_per_thread), f"role {role.name}", role.span
             )
     else:
-        limit = min(target.registers_per_thread, target.registers_per_sm // (32 * max(1, context.kernel.warps)))
-        yield _tiles(context, context.kernel.body, context.kernel.warps, limit, "the kernel", context.kernel.span)
+        limit = min(
+            target.registers_per_thread, target.registers_per_sm // (target.warp_size * max(1, context.kernel.warps))
+        )
+        yield _tiles(
+            context,
+            context.kernel.body,
+            context.kernel.warps * target.warp_size,
+            limit,
+            "the kernel",
+            context.kernel.span,
+        )
 
 
 def total_warps(kernel: ir.Kernel) -> int:
@@ -94,21 +105,21 @@ def _left_over(target: Target, roles: tuple[ir.Role, ...]) -> int:
     return max(_LEAST, each // _STEP * _STEP)
 
 
-def _tiles(context: KernelContext, block: ir.Block, warps: int, limit: int, who: str, span: Span) -> Obligation:
+def _tiles(context: KernelContext, block: ir.Block, threads: int, limit: int, who: str, span: Span) -> Obligation:
     what = f"each tile of {who} fits the {limit} registers of a thread"
     largest, name, at = 0, "", span
     for stmt in ir.walk(block):
         dst = getattr(stmt, "dst", None)
         tile = context.tile(dst) if isinstance(dst, str) else None
         if tile is not None:
-            registers = -(-prod(tile.shape) * tile.dtype.bytes // (4 * 32 * max(1, warps)))
+            registers = -(-prod(tile.shape) * tile.dtype.bytes // (4 * max(1, threads)))
             if registers > largest:
                 largest, name, at = registers, str(dst), stmt.span
     if largest <= limit:
         return proved(CODE, "resources", what, span, f"largest tile: {largest} registers")
     tile = context.tile(name)
     text = (
-        f"{name} is {tile}: spread over {warps} warps it needs {largest} registers of each thread, and a thread of "
+        f"{name} is {tile}: spread over {threads} threads it needs {largest} registers of each thread, and a thread of "
         f"{who} has {limit}. The "
         "rest would spill to memory. Use more warps or a smaller tile."
     )
