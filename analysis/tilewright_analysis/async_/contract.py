@@ -9,6 +9,7 @@ from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
+from tilewright_analysis.async_.parts import part_of
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -216,8 +217,15 @@ class Tags:
     def placed(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
         """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete."""
         for cover in value.covers:
-            if not self.complete(s, cover):
+            if self.complete(s, cover):
+                continue
+            part = part_of(self.program, cover, [self.tag(p, dim, at) for dim, at in box.fixed])
+            if part is None:
                 self.report.incomplete(s, p, o, cover)
+            elif part.length != part.stride:
+                self.report.uneven(s, p, o, cover, part)
+            elif not part.reaches:
+                self.report.too_few_parts(s, p, o, cover, part)
         missing = self._missing(value, p, o)
         # A contraction over nothing needs no other one inside of it.
         if all(self.size_bounds(s, dim, self._around(p), frozenset())[1] > 0 for dim in missing):

@@ -158,4 +158,9 @@ class _Solver:
                             steps[n].add(d)
                     case _:
                         pass
+        if self.found.issue.short is not None:
+            # No loop need run over this dimension, as in the parts of a split contraction.
+            dim, reached = self.found.issue.short
+            for n in self.program.dims[dim].names() & steps.keys():
+                steps[n].add(max(1, reached))
         return steps

@@ -7,6 +7,7 @@ from tilewright.problem import Related
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.model import Issue
+from tilewright_analysis.async_.parts import Part
 from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import Process, State
 from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
@@ -112,6 +113,30 @@ class TagFindings:
             s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached),
             unknown=unknown
         )  # fmt: skip
+
+    def uneven(self, s: State, p: Process, o: c.Instr, cover: Cover, part: Part) -> None:
+        """The parts of a split contraction leave gaps or overlap."""
+        d = self.dim(cover.dim)
+        low, high = sorted((part.length, part.stride))
+        gap = part.length < part.stride
+        text = (
+            f"{doing(p, o)} stores part {part.index.text} of the contraction over {d}: {part.length} elements, but the "
+            f"parts begin every {part.stride}, so {d} = {low}..{high - 1} is "
+            f"{'left out' if gap else 'contracted twice'}"
+        )
+        # The interpreter sees an overlap in the second part, if that is a full one.
+        short = (cover.dim, part.length if gap else 2 * part.stride)
+        values = {"length of a part": str(part.length), "distance of parts": str(part.stride)}
+        self.report.note(s, p, o, "TW102", sid(o), text, values=values, short=short)
+
+    def too_few_parts(self, s: State, p: Process, o: c.Instr, cover: Cover, part: Part) -> None:
+        """Nothing says that the parts of a split contraction reach its end."""
+        d, count = self.dim(cover.dim), self.dim(part.index.dim)
+        missing = (
+            f"whether {count} parts of {part.length} elements reach the end of {d}: "
+            f"tw.assume({count} == tw.cdiv({d}, {part.length})) says so"
+        )
+        self.report.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
 
     def _partial(self, cover: Cover) -> bool:
         oracles = self.report.program.oracles

@@ -12,6 +12,7 @@ from tilewright.ir.types import SharedType
 Sizes = Mapping[str, int]
 
 LARGE_MATMUL = 4096
+LARGE_BATCH = 8
 LARGE_BYTES = 512 << 20  # ten times the L2 of an H200, so that DRAM is what is measured
 _SEARCH = 512  # how far from the wanted value a size may end up
 _TRIES = 20_000
@@ -37,11 +38,12 @@ def small_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
 def large_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
     """Shapes to time on a GPU: one that the tiles divide and one with remainders.
 
-    A kernel that multiplies matrices gets 4096 along every size, any other the sizes whose tensors fill 512 MB.
+    A kernel that multiplies matrices gets 4096 along every size, and 8 matrices of a batch; any other the sizes whose tensors fill 512 MB.
     """
     tiles = tile_extents(kernel)
     if any(isinstance(s, ir.Mma | ir.Wgmma) for s in ir.walk(kernel.body)):
-        wanted = {n: max(LARGE_MATMUL // t, 1) * t for n, t in tiles.items()}
+        indexed = indexed_sizes(kernel)
+        wanted = {n: LARGE_BATCH if n in indexed else max(LARGE_MATMUL // t, 1) * t for n, t in tiles.items()}
         even = _satisfy(kernel, wanted, tiles, True)
     else:
         even = _fill(kernel, tiles)
@@ -59,6 +61,16 @@ def tile_extents(kernel: ir.Kernel) -> dict[str, int]:
             if isinstance(extent, ex.Size):
                 extents[extent.name] = max(extents.get(extent.name, 1), tile)
     return extents
+
+
+def indexed_sizes(kernel: ir.Kernel) -> set[str]:
+    """Sizes along which tensors are only indexed (`A[b]`), not tiled: numbers of matrices, heads, parts."""
+    indexed: set[str] = set()
+    tiled: set[str] = set()
+    for view in views(kernel):
+        for dim, extent in enumerate(kernel.param(view.tensor).type.shape):
+            (indexed if dim < view.lead else tiled).update(ex.names(extent))
+    return indexed - tiled
 
 
 def views(kernel: ir.Kernel) -> Iterator[ir.View]:
@@ -126,7 +138,10 @@ def _bytes(kernel: ir.Kernel, sizes: Sizes) -> int:
 
 def _satisfy(kernel: ir.Kernel, wanted: Sizes, tiles: Mapping[str, int], even: bool) -> Sizes | None:
     """Sizes near `wanted` that satisfy all assumptions, found by backtracking; None when there are none near."""
-    names = list(kernel.sizes)
+    # What is only indexed first: the number of parts of a split contraction follows from its length, and the other way
+    # round there would always be one.
+    indexed = indexed_sizes(kernel)
+    names = sorted(kernel.sizes, key=lambda n: n not in indexed)
     tries = 0
 
     def holds(sizes: dict[str, int]) -> bool:
@@ -154,7 +169,8 @@ def _satisfy(kernel: ir.Kernel, wanted: Sizes, tiles: Mapping[str, int], even: b
                 return done
         return None
 
-    return go(0, {})
+    found = go(0, {})
+    return None if found is None else {n: found[n] for n in kernel.sizes}
 
 
 def _candidates(wanted: int, tile: int, even: bool) -> Sequence[int]:

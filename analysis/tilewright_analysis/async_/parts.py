@@ -1,0 +1,79 @@
+"""Split contractions: a store at `W[s]` may hold part s of a contraction instead of all of it.
+
+Part s covers `[s * L, s * L + L)` for a constant L; what lies past the end of the dimension adds nothing, since copies
+and operands of products are zero there. The parts of all s below S together cover a dimension of K elements exactly
+once if S * L is at least K. That every s is stored, and once, is what TW301 to TW303 say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import expr as ex
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.tags import Cover, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A contraction over `[index * stride, index * stride + length)`, stored where `index` numbers the parts.
+
+    `reaches`: the parts up to the extent of the dimension of `index` are known to reach the end.
+    """
+
+    index: Tag
+    stride: int
+    length: int
+    reaches: bool
+
+
+def part_of(program: c.Program, cover: Cover, fixed: Sequence[Tag]) -> Part | None:
+    """`cover` as the part of its dimension that one of the `fixed` coordinates of its target numbers, or None."""
+    if cover.complete or len(cover.intervals) != 1:
+        return None
+    (interval,) = cover.intervals
+    if interval.low_slopes or interval.high_slopes:
+        return None  # its ends move with a loop, so they are no constants
+    start = forms.add(program.symbols[cover.symbol], forms.constant(interval.low))
+    for tag in fixed:
+        index = forms.add(program.symbols[tag.symbol], forms.constant(tag.const))
+        if tag.slopes or tag.outer != cover.outer or not index.terms or not start.terms:
+            continue
+        ratio = start.terms[0][1] / index.terms[0][1]
+        if ratio.denominator == 1 and ratio >= 1 and forms.scale(index, ratio) == start:
+            stride = int(ratio)
+            return Part(tag, stride, interval.high - interval.low, _reaches(program, cover.dim, tag.dim, stride))
+    return None
+
+
+def _reaches(program: c.Program, dim: int, parts: int, length: int) -> bool:
+    """True when `parts * length >= dim` follows from the extents, or is assumed."""
+    facts = forms.Facts.of(program.kernel.assumptions)
+    extent, count = program.dims[dim], program.dims[parts]
+    needed = forms.canonical(ex.cdiv(forms.to_expr(extent), ex.Int(length)), {}, facts)
+    spare = (forms.add(forms.scale(count, length), extent, -1), forms.add(count, needed, -1))
+    if any(facts.bounds(s)[0] >= 0 for s in spare):
+        return True
+    for assumption in program.kernel.assumptions:
+        for low, high in _ordered(assumption.expr):
+            known = forms.add(forms.canonical(high, {}, facts), forms.canonical(low, {}, facts), -1)
+            if known in spare:
+                return True
+    return False
+
+
+def _ordered(e: ex.Expr) -> Iterator[tuple[ex.Expr, ex.Expr]]:
+    """Pairs (low, high) with low <= high in an assumption."""
+    match e:
+        case ex.Bin("and", lhs, rhs):
+            yield from _ordered(lhs)
+            yield from _ordered(rhs)
+        case ex.Bin("<=" | "<", low, high):
+            yield low, high
+        case ex.Bin("==", lhs, rhs):
+            yield lhs, rhs
+            yield rhs, lhs
+        case _:
+            pass
