@@ -17,10 +17,11 @@ from tilewright.ir.types import BarrierType, SharedType, TileType
 from tilewright.layout import Swizzled, SwizzledShared
 
 _INFIX: dict[str, tuple[str, int]] = {
-    "add": ("+", 8), "sub": ("-", 8), "mul": ("*", 9), "div": ("/", 9), "lt": ("<", 4), "le": ("<=", 4), "gt": (">", 4),
-    "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4), "and": ("&", 7), "or": ("|", 5),
+    "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10), "mod": ("%", 10),
+    "shl": ("<<", 8), "shr": (">>", 8), "and": ("&", 7), "xor": ("^", 6), "or": ("|", 5), "lt": ("<", 4),
+    "le": ("<=", 4), "gt": (">", 4), "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4),
 }  # fmt: skip
-_ATOM, _UNARY = 20, 10
+_ATOM, _UNARY = 20, 11
 
 
 def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
@@ -60,7 +61,7 @@ def _dtypes_used(kernel: ir.Kernel) -> set[str]:
     used: set[str] = set()
     for stmt in ir.walk(kernel.body):
         match stmt:
-            case ir.Compute(dst=dst, op="full" | "cast"):
+            case ir.Compute(dst=dst, op="full" | "cast" | "bitcast"):
                 used.add(_dtype(kernel, dst).name)
             case ir.AllocShared(dst=dst):
                 used.add(_dtype(kernel, dst).name)
@@ -268,13 +269,23 @@ class _Printer:
                 return f"tw.arange({type_.shape[0]})", _ATOM
             case "cast":
                 return f"{self.operand(args[0], _ATOM)}.to({type_.dtype})", _ATOM
-            case "sum" | "max" | "min":
+            case "bitcast":
+                return f"tw.bitcast({self.operand(args[0])}, {type_.dtype})", _ATOM
+            case "permute":
+                return f"tw.permute({self.operand(args[0])}, ({_tuple(map(str, stmt.order))}))", _ATOM
+            case "half":
+                colons = ":, " * len(type_.shape)
+                return f"{self.operand(args[0], _ATOM)}[{colons}{stmt.axis}]", _ATOM
+            case "cumsum" | "cumprod" | "cummax" | "cummin":
+                reverse = ", reverse=True" if stmt.reverse else ""
+                return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{reverse})", _ATOM
+            case "sum" | "max" | "min" | "argmax" | "argmin":
                 keep = ", keep_dims=True" if stmt.keep else ""
                 return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{keep})", _ATOM
             case "expand_dims":
                 return f"tw.expand_dims({self.operand(args[0])}, {stmt.axis})", _ATOM
-            case "broadcast":
-                return f"tw.broadcast({self.operand(args[0])}, ({_tuple(map(str, type_.shape))}))", _ATOM
+            case "broadcast" | "reshape":
+                return f"tw.{stmt.op}({self.operand(args[0])}, ({_tuple(map(str, type_.shape))}))", _ATOM
             case _:
                 return f"tw.{stmt.op}({', '.join(self.operand(a) for a in args)})", _ATOM
 

@@ -75,8 +75,9 @@ class Tile:
         """Element by element, with NumPy's broadcasting; both sides have the same element type."""
         in_kernel("arithmetic")
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
-    __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __add__
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
 
     def __neg__(self) -> Tile:
         """Each element negated."""

@@ -13,7 +13,7 @@ import pytest
 import tilewright
 from reading import HEADER
 from specs.test_specs import blocks, mismatches, outcome
-from tilewright import surface
+from tilewright import surface, surface_tiles
 from tilewright.frontend.operations import Operations, public_names
 from tilewright.targets import TARGETS
 
@@ -124,7 +124,12 @@ def test_links_of_the_pages_lead_somewhere():
 # `min` and `max` are Python's for scalars and reductions for tiles, so the front end takes any number of arguments.
 VARIADIC = {"min", "max"}
 OPERATIONS = {n.removeprefix("op_"): getattr(Operations, n) for n in dir(Operations) if n.startswith("op_")}
-FUNCTIONS = {n: f for n, f in vars(surface).items() if inspect.isfunction(f) and f.__module__ == surface.__name__}
+FUNCTIONS = {
+    name: function
+    for module in (surface, surface_tiles)
+    for name, function in vars(module).items()
+    if inspect.isfunction(function) and function.__module__ == module.__name__
+}
 
 
 def parameters(function) -> list[tuple[str, str, bool]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes as ir
+from tilewright.ir.shapes import reshaped_axes
 
 # A slope says how a constant moves with the position in a loop: (oracle, outer iteration, factor).
 Slopes = tuple[tuple[int, int, int], ...]
@@ -201,9 +202,50 @@ def compute(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], sha
         return Value(
             (*axes[:axis], None, *axes[axis:]), value.covers, None, value.neutral, value.source, fixed=value.fixed
         )
-    if stmt.op == "convert_layout":
+    if stmt.op == "convert_layout" or stmt.op in ir.SCANS:
+        # The running result at an element stands for the elements up to it, and lies where the last of them did.
         return Value(axes, value.covers, None, value.neutral, value.source, fixed=value.fixed)
-    return elementwise(stmt, args, shape)
+    if stmt.op in ir.ELEMENTWISE or stmt.op == "broadcast":
+        return elementwise(stmt, args, shape)
+    if stmt.op == "permute":
+        return replace(value, axes=tuple(axes[i] for i in stmt.order), pending=None)
+    if stmt.op == "half":
+        return replace(value, axes=axes[:-1], pending=None)
+    if stmt.op == "join":
+        pair = elementwise(stmt, args, shape[:-1])
+        return replace(pair, axes=(*pair.axes, None))
+    if stmt.op == "reshape":
+        return _reshaped(stmt, value, args[0][1], shape)
+    return _opaque(stmt, args, shape)
+
+
+def _reshaped(stmt: ir.Compute, value: Value, old: tuple[int, ...], new: tuple[int, ...]) -> Value:
+    """Axes that are the same before and after keep their tags; where several became one or one several, they are lost.
+
+    An axis of extent 1 that is gone fixes the coordinate.
+    """
+    sources, gone = reshaped_axes(old, new)
+    axes: list[Axis] = []
+    for source in sources:
+        if source.kept is not None:
+            axes.append(value.axes[source.kept])
+        else:
+            axes.append(Lost(stmt) if any(value.axes[i] is not None for i in source.mixed) else None)
+    fixed = value.fixed
+    for i in gone:
+        axis = value.axes[i]
+        if isinstance(axis, Tag):
+            fixed = united(fixed, (Fixed(axis.dim, (axis,)),))
+    return replace(value, axes=tuple(axes), pending=None, fixed=fixed)
+
+
+def _opaque(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
+    """The result of an operation of which no rule says what it does to coordinates: none is known, and none is free."""
+    covers = tuple(dict.fromkeys(c for v, _ in args for c in v.covers))
+    fixed: tuple[Fixed, ...] = ()
+    for v, _ in args:
+        fixed = united(fixed, v.fixed)
+    return Value((Lost(stmt),) * len(shape), covers, fixed=tuple(Fixed(f.dim, (), stmt) for f in fixed))
 
 
 def overlap(cover: Cover, low: int, high: int) -> tuple[int, int] | None:

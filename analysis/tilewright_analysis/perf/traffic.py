@@ -73,7 +73,12 @@ class Work:
     sampled: bool = False
 
 
-_SPECIAL = frozenset(("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "div"))
+_SPECIAL = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "div",
+    "pow",
+))  # fmt: skip
+# Ten rounds of two wide products, exclusive ors and key steps (`interpret/philox.py`).
+_PHILOX = 100
 Value = Any  # an integer array over the axes
 
 
@@ -195,6 +200,7 @@ class _Counter:
                 tile = source if op in ir.REDUCTIONS else self.kernel.types[dst]
                 if isinstance(tile, TileType) and op not in ("full", "expand_dims", "broadcast", "copy"):
                     amount = self._runs(mask) * float(np.prod(tile.shape))
+                    amount *= _PHILOX if op in ("rand", "randint") else 1
                     self.work.elementwise += amount
                     self.work.special += amount if op in _SPECIAL else 0.0
             case _:

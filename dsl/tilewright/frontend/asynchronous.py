@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from tilewright.frontend.tile_operations import TileOperations
+from tilewright.frontend.shape_operations import ShapeOperations
 from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
@@ -14,7 +14,7 @@ from tilewright.ir.types import BarrierType, SharedType, TileType
 from tilewright.layout import LayoutError, Swizzled, SwizzledShared, default_swizzle
 
 
-class AsynchronousOperations(TileOperations):
+class AsynchronousOperations(ShapeOperations):
     """Operations that name hardware resources."""
 
     # -------------------------------------------------------------------------------- allocation

@@ -14,8 +14,9 @@ from tree_sitter import Node
 
 from tilewright.dtypes import DType, i1
 from tilewright.frontend.assignments import count_assignments
-from tilewright.frontend.elaborate import SCALARS, Elaborator
+from tilewright.frontend.elaborate import SCALARS
 from tilewright.frontend.fault import Silenced
+from tilewright.frontend.tile_operators import TileOperators
 from tilewright.frontend.tree import child, need, parts, text
 from tilewright.frontend.values import (
     AnnotationValue,
@@ -33,25 +34,16 @@ from tilewright.frontend.values import (
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
-from tilewright.ir.types import BarrierType, SharedType, TileType
+from tilewright.ir.types import BarrierType, SharedType
 
-_TILE_OPERATORS: dict[str, ir.ComputeOp] = {
-    "+": "add", "-": "sub", "*": "mul", "/": "div", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq",
-    "!=": "ne", "&": "and", "|": "or", "and": "and", "or": "or",
-}  # fmt: skip
-_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 _FLOATS: dict[str, Callable[[float, float], float]] = {
     "+": op.add, "-": op.sub, "*": op.mul, "/": lambda a, b: a / b, "**": math.pow,
     "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge, "==": op.eq, "!=": op.ne,
 }  # fmt: skip
 
 
-class Expressions(Elaborator):
+class Expressions(TileOperators):
     """Evaluates expressions; `Operations` adds the built-in operations."""
-
-    def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
-        """The result of a call; supplied by `Operations`."""
-        raise AssertionError("Operations.call")
 
     def evaluate(self, node: Node) -> Value:
         """The value of an expression node."""
@@ -134,10 +126,12 @@ class Expressions(Elaborator):
     def unary(self, node: Node, sign: str, value: Value) -> Value:
         if isinstance(value, ir.TileRef):
             if sign == "-":
+                self.check_number(node, "-", self.tile_type(value).dtype)
                 return self.compute(node, "neg", (value,), self.tile_type(value))
             if sign == "+":
                 return value
-            if sign in ("not", "~") and self.tile_type(value).dtype == i1:
+            dtype = self.tile_type(value).dtype
+            if (sign == "~" and not dtype.is_float) or (sign == "not" and dtype == i1):
                 return self.compute(node, "not", (value,), self.tile_type(value))
         elif isinstance(value, float):
             if sign in "+-":
@@ -205,66 +199,6 @@ class Expressions(Elaborator):
                 raise self.fault("TW003", "'/' gives a fraction; integer scalars divide with '//' or tw.cdiv", node)
             case _:
                 raise self.fault("TW005", f"'{operator}' is not supported for integer scalars", node)
-
-    def tile_binary(self, node: Node, operator: str, left: Value, right: Value) -> Value:
-        if operator == "@":
-            raise self.fault("TW005", "write tw.mma(a, b, acc): the accumulator is explicit", node)
-        name = _TILE_OPERATORS.get(operator)
-        if name is None:
-            raise self.fault("TW005", f"'{operator}' is not supported for tiles", node)
-        return self.elementwise(node, name, (left, right), "i1" if name in _COMPARISONS else "same")
-
-    def elementwise(
-        self, node: Node, name: ir.ComputeOp, values: tuple[Value, ...], result: str = "same"
-    ) -> ir.TileRef:
-        """An elementwise operation with broadcasting. `result` is "same" (as the operands) or "i1"."""
-        tiles = [self.tile_type(v) for v in values if isinstance(v, ir.TileRef)]
-        operands: list[ir.Operand] = []
-        for value in values:
-            if not isinstance(value, ir.TileRef | float | Int | ex.Size | ex.Var | ex.Bin | ex.Not):
-                raise self.fault("TW003", f"'{name}' takes tiles and numbers, not {describe(value)}", node)
-            operands.append(value)
-        if not tiles:
-            raise self.fault("TW003", f"'{name}' needs at least one tile", node)
-        dtypes = {t.dtype for t in tiles}
-        if len(dtypes) > 1:
-            both = " and ".join(sorted(str(t) for t in tiles))
-            raise self.fault("TW004", f"'{name}' on {both}: cast one side with .to(…) first", node)
-        dtype = tiles[0].dtype
-        if not dtype.is_float and any(isinstance(v, float) for v in values):
-            raise self.fault("TW004", f"'{name}' mixes {dtype} with a fraction; cast with .to(f32) first", node)
-        shape = self.broadcast_shapes(node, name, [t.shape for t in tiles])
-        return self.compute(node, name, tuple(operands), TileType(i1 if result == "i1" else dtype, shape))
-
-    def broadcast_shapes(self, node: Node, name: str, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-        """NumPy's rule: axes align from the right; an extent of 1 stretches."""
-        rank = max(len(s) for s in shapes)
-        padded = [(1,) * (rank - len(s)) + s for s in shapes]
-        result: list[int] = []
-        for axis in range(rank):
-            extents = {s[axis] for s in padded} - {1}
-            if len(extents) > 1:
-                both = " and ".join(str(list(s)) for s in shapes)
-                raise self.fault(
-                    "TW003", f"shapes {both} do not match in '{name}': {sorted(extents)} at axis {axis}", node
-                )
-            result.append(extents.pop() if extents else 1)
-        return tuple(result)
-
-    def compute(
-        self,
-        node: Node,
-        name: ir.ComputeOp,
-        args: tuple[ir.Operand, ...],
-        type_: TileType,
-        axis: int | None = None,
-        keep: bool = False,
-    ) -> ir.TileRef:
-        """Emit a computation into a new temporary."""
-        dst = self.fresh()
-        self.types[dst] = type_
-        self.emit(ir.Compute(dst, name, args, axis, keep, span=self.span(node)))
-        return ir.TileRef(dst)
 
     # -------------------------------------------------------------------------------- attributes and subscripts
 
@@ -346,21 +280,6 @@ class Expressions(Elaborator):
         if isinstance(index, Int) and not 0 <= index.value < limit:
             raise self.fault("TW003", f"{what}: index {index.value} is outside 0 … {limit - 1}", node)
         return index
-
-    def expand(self, node: Node, value: ir.TileRef, indices: list[Node]) -> Value:
-        """`x[:, None]`: insert an axis of extent 1."""
-        type_, result, source = self.tile_type(value), value, 0
-        kinds = ["new" if i.type == "none" else "keep" if i.type == "slice" and not parts(i) else "" for i in indices]
-        if "" in kinds or kinds.count("keep") > len(type_.shape):
-            raise self.fault("TW005", "a tile is indexed only with ':' and None, to add axes: x[:, None]", node)
-        shape = list(type_.shape)
-        for axis, kind in enumerate(kinds):
-            if kind == "new":
-                shape.insert(axis, 1)
-                result = self.compute(node, "expand_dims", (result,), TileType(type_.dtype, tuple(shape)), axis)
-            else:
-                source += 1
-        return result
 
     def global_annotation(self, node: Node, values: list[Value]) -> AnnotationValue:
         """`Global[dtype, size, …]`."""

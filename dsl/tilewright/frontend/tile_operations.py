@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tree_sitter import Node
 
-from tilewright.dtypes import DType, bf16, f16, f32, i32
+from tilewright.dtypes import DType, bf16, f16, f32, f64, i32
 from tilewright.frontend.expressions import Expressions
 from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import expr as ex
@@ -81,6 +81,8 @@ class TileOperations(Expressions):
 
     def op_full(self, node: Node, dtype: Value, shape: Value, value: Value) -> Value:
         type_ = TileType(self.dtype(node, dtype), self.shape(node, shape))
+        if not type_.dtype.computes:
+            raise self.fault("TW004", f"{type_.dtype} tiles are loaded or cast; fill f32 and cast it", node)
         if not isinstance(value, float | Int | ex.Size | ex.Var | ex.Bin | ex.Not):
             raise self.fault("TW003", f"a tile is filled with a number, not {describe(value)}", node)
         number = float(value.value) if type_.dtype.is_float and isinstance(value, Int) else value
@@ -135,6 +137,7 @@ class TileOperations(Expressions):
         type_ = self.tile_type(source)
         if not type_.dtype.is_float:
             raise self.fault("TW004", f"{name} of {type_.dtype}: cast with .to(f32) first", node)
+        self.check_number(node, name, type_.dtype)
         return self.compute(node, name, (source,), type_)
 
     def op_exp(self, node: Node, x: Value) -> Value:
@@ -175,6 +178,7 @@ class TileOperations(Expressions):
 
     def op_abs(self, node: Node, x: Value) -> Value:
         source = self.tile(node, x, "the argument of abs")
+        self.check_number(node, "abs", self.tile_type(source).dtype)
         return self.compute(node, "abs", (source,), self.tile_type(source))
 
     def op_maximum(self, node: Node, a: Value, b: Value) -> Value:
@@ -207,6 +211,9 @@ class TileOperations(Expressions):
         type_ = self.tile_type(source)
         if type_.dtype == target:
             return source
+        for one, other in ((type_.dtype, target), (target, type_.dtype)):
+            if not one.computes and (not other.is_float or other == f64):
+                raise self.fault("TW004", f"{type_.dtype} to {target}: cast by way of f32, .to(f32).to({target})", node)
         return self.compute(node, "cast", (source,), TileType(target, type_.shape))
 
     # -------------------------------------------------------------------------------- shape
@@ -241,20 +248,29 @@ class TileOperations(Expressions):
         """A reduction over one axis; a tile of one dimension may leave the axis out."""
         source = self.tile(node, x, f"the argument of {name}")
         type_ = self.tile_type(source)
+        if not type_.dtype.computes:
+            self.check_number(node, name, type_.dtype)
+        rank, at = len(type_.shape), self.axis(node, name, type_, axis)
+        keep = bool(self.integer(node, keep_dims, "keep_dims"))
+        if not keep and rank == 1:
+            raise self.fault(
+                "TW005",
+                f"{name} over the only axis leaves one element, and scalars do not come from data; keep_dims=True "
+                "keeps it as a tile, which broadcasts",
+                node,
+            )
+        shape = (*type_.shape[:at], *((1,) if keep else ()), *type_.shape[at + 1 :])
+        return self.compute(node, name, (source,), TileType(type_.dtype, shape), at, keep)
+
+    def axis(self, node: Node, name: str, type_: TileType, axis: Value) -> int:
+        """The axis that an operation works along, counted from the front; the only one may be left out."""
         rank = len(type_.shape)
         if axis is None and rank > 1:
             raise self.fault("TW005", f"{name} of {type_}: say which axis, for example axis={rank - 1}", node)
         at = 0 if axis is None else self.integer(node, axis, "axis")
         if not -rank <= at < rank:
             raise self.fault("TW003", f"axis {at} of a tile with {rank} dimension{'s' * (rank > 1)}", node)
-        at %= rank
-        keep = bool(self.integer(node, keep_dims, "keep_dims"))
-        if not keep and rank == 1:
-            raise self.fault(
-                "TW005", f"{name} over the only axis leaves a scalar; keep the axis with keep_dims=True", node
-            )
-        shape = (*type_.shape[:at], *((1,) if keep else ()), *type_.shape[at + 1 :])
-        return self.compute(node, name, (source,), TileType(type_.dtype, shape), at, keep)
+        return at % rank
 
     # -------------------------------------------------------------------------------- matrix product
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.divisibility import kernel_divisors, vector_elements
-from tilewright.infer.rules import InferenceError, mma_operand, transposed
+from tilewright.infer.derived import DERIVED, derived, joined
+from tilewright.infer.rules import InferenceError, mma_operand
 from tilewright.infer.solve import Layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType, Type
@@ -101,15 +102,17 @@ def _convert_compute(
     if stmt.op == "expand_dims" and stmt.axis is not None:
         name = need(refs[0], Slice(stmt.axis, wanted), f"expand_dims at {stmt.axis} takes a slice")
         return replace(stmt, args=(ir.TileRef(name),)), None
-    if stmt.op == "transpose":
-        if not isinstance(source, Blocked):
-            tile = tiles[refs[0]]
-            source = default_blocked(
-                tile.shape, max(8, tile.dtype.bits), wanted.warps, warp_size=wanted.warp_size
-            )
-            name = need(refs[0], source, "transpose takes a blocked layout")
-            stmt = replace(stmt, args=(ir.TileRef(name),))
-        return stmt, transposed(source)
+    if stmt.op == "reshape":
+        return stmt, None
+    if stmt.op in DERIVED or stmt.op in ir.SCANS:
+        tile = tiles[refs[0]]
+        if not isinstance(source, Blocked) or (stmt.op in DERIVED and derived(stmt, source) is None):
+            shape = tile.shape[:-1] if stmt.op == "half" else tile.shape
+            source = default_blocked(shape, max(8, tile.dtype.bits), wanted.warps, warp_size=wanted.warp_size)
+            source = joined(source) if stmt.op == "half" else source
+        why = f"{stmt.op} takes a blocked layout" + (" with both elements in one thread" * (stmt.op == "half"))
+        stmt = replace(stmt, args=tuple(ir.TileRef(need(name, source, why)) for name in refs))
+        return stmt, source if stmt.op in ir.SCANS else derived(stmt, source)
     rank = len(tiles[stmt.dst].shape)
     args: list[ir.Operand] = []
     for arg in stmt.args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.dtypes import DType
 from tilewright.ir import nodes as ir
-from tilewright.layout import Blocked, DotOperand, LayoutError, Mfma, MmaV2, Wgmma
+from tilewright.layout import DotOperand, LayoutError, Mfma, MmaV2, Wgmma
 from tilewright.source import Span
 from tilewright.targets import TARGETS
 
@@ -94,15 +94,6 @@ def accumulator_layout(
 def warp_size(kernel: ir.Kernel) -> int:
     """Lanes of a warp of the kernel's target."""
     return TARGETS[kernel.target].warp_size
-
-
-def transposed(layout: Blocked) -> Blocked:
-    """The blocked layout of the transposed tile."""
-    rank = len(layout.order)
-    return Blocked(
-        layout.size_per_thread[::-1], layout.threads_per_warp[::-1], layout.warps_per_cta[::-1],
-        tuple(rank - 1 - dim for dim in layout.order),
-    )  # fmt: skip
 
 
 def _spread(shape: tuple[int, ...], unit: tuple[int, int], warps: int) -> tuple[int, int]:

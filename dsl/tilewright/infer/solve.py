@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.divisibility import kernel_divisors, vector_elements
-from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, transposed, warp_size, wgmma_layout
+from tilewright.infer.derived import DERIVED, derived
+from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, warp_size, wgmma_layout
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
-from tilewright.layout import Blocked, DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
+from tilewright.layout import DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
 
 @dataclass
@@ -44,12 +45,10 @@ class Solver:
         self.classes = {name: _Class([name]) for name in self.tiles}
         self.facts = {name: _Facts() for name in self.tiles}
         self.statements = list(_with_warps(kernel))
-        self.transposes = [
-            (stmt.dst, arg.name)
+        self.derived = [
+            (stmt, stmt.args[0].name)
             for stmt, _ in self.statements
-            if isinstance(stmt, ir.Compute) and stmt.op == "transpose"
-            for arg in stmt.args
-            if isinstance(arg, ir.TileRef)
+            if isinstance(stmt, ir.Compute) and stmt.op in DERIVED and isinstance(stmt.args[0], ir.TileRef)
         ]
         self.fragments: Layouts = {}
 
@@ -74,8 +73,8 @@ class Solver:
         self._spread(slices)
         # Highest rank first: the layout of a matrix decides that of its rows, not the other way round. What transposing
         # makes comes after its source, whose layout decides its own.
-        flipped = {dst for dst, _ in self.transposes}
-        for name in sorted(self.tiles, key=lambda n: (-len(self.tiles[n].shape), n in flipped)):
+        moved = {stmt.dst for stmt, _ in self.derived}
+        for name in sorted(self.tiles, key=lambda n: (n in moved, -len(self.tiles[n].shape))):
             group = self.classes[name]
             if group.layout is None:
                 self._default(group)
@@ -184,11 +183,11 @@ class Solver:
                     above.layout = below.layout.parent
                     above.why = f"'{child}' is a slice of it"
                     changed = True
-            for dst, src in self.transposes:
-                layout = self.classes[src].layout
-                if self.classes[dst].layout is None and isinstance(layout, Blocked):
-                    self.classes[dst].layout = transposed(layout)
-                    self.classes[dst].why = f"the transpose of '{src}'"
+            for stmt, src in self.derived:
+                layout = derived(stmt, self.classes[src].layout)
+                if self.classes[stmt.dst].layout is None and layout is not None:
+                    self.classes[stmt.dst].layout = layout
+                    self.classes[stmt.dst].why = f"the {stmt.op} of '{src}'"
                     changed = True
 
     def _default(self, group: _Class) -> None:
@@ -242,7 +241,12 @@ def _same(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, str]
     if not isinstance(stmt, ir.Compute) or stmt.dst not in tiles:
         return
     rank = len(tiles[stmt.dst].shape)
-    if stmt.op in ir.ELEMENTWISE or stmt.op == "broadcast" or (stmt.op in ir.REDUCTIONS and stmt.keep):
+    if (
+        stmt.op in ir.ELEMENTWISE
+        or stmt.op in ir.SCANS
+        or stmt.op == "broadcast"
+        or (stmt.op in ir.REDUCTIONS and stmt.keep)
+    ):
         for name in _operands(stmt, tiles):
             if len(tiles[name].shape) == rank:
                 yield stmt.dst, name

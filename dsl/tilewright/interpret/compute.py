@@ -1,20 +1,22 @@
 """Pure operations on register tiles (`ir.Compute`, the product of matrix instructions) with NumPy.
 
 Elementwise results are computed in the common type of the operands and rounded to the type of the result. Reductions
-of f16 and bf16 accumulate in float32. `max`, `min`, `maximum` and `minimum` ignore NaN where the other operand is a
-number, as the device instructions do.
+and scans of f16 and bf16 accumulate in float32. `max`, `min`, `maximum` and `minimum` pass NaN on, and for `argmax`
+and `argmin` the first NaN is the extreme.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.interpret.numeric import STORAGE, Array, to_dtype
-from tilewright.ir.nodes import ComputeOp
+from tilewright.interpret.numeric import STORAGE, Array, from_bits, to_bits, to_dtype
+from tilewright.interpret.philox import random_bits, uniform
+from tilewright.ir.nodes import SCANS, ComputeOp
 
 # Above so many multiply-adds OpenBLAS spreads a product over threads, whose spinning costs more than tiles of this size
 # gain: measured 20 times the processor time on a busy machine with two cores.
@@ -59,11 +61,67 @@ def _erf(x: Array) -> Array:
     return np.fromiter(map(math.erf, x.flat), np.float64, x.size).reshape(x.shape)
 
 
+def _nonzero(divisor: Array) -> Array:
+    if not np.all(divisor):
+        raise ZeroDivisionError("integer division by zero in a tile")
+    return divisor
+
+
+def _floordiv(x: Array, y: Array) -> Array:
+    return np.floor_divide(x, _nonzero(y))
+
+
+def _mod(x: Array, y: Array) -> Array:
+    return np.mod(x, _nonzero(y))
+
+
+def _shift(function: Callable[..., Array], x: Array, count: Array) -> Array:
+    bits = 8 * x.dtype.itemsize
+    if np.any((count < 0) | (count >= bits)):
+        wrong = count[(count < 0) | (count >= bits)].flat[0]
+        raise ArithmeticError(f"a shift by {wrong} of an integer of {bits} bits has no value")
+    return function(x, count)
+
+
+def _shl(x: Array, count: Array) -> Array:
+    return _shift(np.left_shift, x, count)
+
+
+def _shr(x: Array, count: Array) -> Array:
+    return _shift(np.right_shift, x, count)
+
+
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z`, rounded once: f16 and bf16 to float32, as the device computes them."""
+    if x.dtype == np.float64 or y.dtype == np.float64:
+        return np.asarray(_exact_fma(x, y, z))
+    # The product is exact in float64. Rounding the sum to odd there makes the rounding to float32 the only one.
+    product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
+    total = product + addend
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (np.ascontiguousarray(total).view(np.int64) & 1) == 0
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where((error != 0) & np.isfinite(error) & even, odd, total).astype(np.float32)
+
+
+def _exact_fma_of(x: float, y: float, z: float) -> float:
+    try:
+        return float(Fraction(x) * Fraction(y) + Fraction(z))
+    except (ValueError, OverflowError):
+        return x * y + z
+
+
+_exact_fma = np.vectorize(_exact_fma_of, otypes=[np.float64])
+
+
 _ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
     "copy": _same, "cast": _same, "neg": np.negative, "abs": np.abs, "floor": np.floor,
+    "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan, "expm1": np.expm1, "log1p": np.log1p,
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "rsqrt": _rsqrt,
     "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": _erf, "sigmoid": _sigmoid,
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "maximum": np.fmax, "minimum": np.fmin,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "maximum": np.maximum, "minimum": np.minimum,
+    "pow": np.power, "fma": _fma, "floordiv": _floordiv, "mod": _mod, "shl": _shl, "shr": _shr, "xor": np.bitwise_xor,
     "where": np.where,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "and": _and, "or": _or, "not": _not,
@@ -77,13 +135,28 @@ def compute(
     shape: tuple[int, ...],
     axis: int | None,
     keep: bool,
+    *,
+    reverse: bool = False,
+    order: tuple[int, ...] = (),
+    source: DType | None = None,
 ) -> Array:
     """The result of one operation: an array of `shape` in the storage type of `dtype`.
 
-    Scalars take the type of the tiles they meet. Raises ZeroDivisionError for an integer division by zero.
+    Scalars take the type of the tiles they meet. `source` is the element type of the first tile, which `bitcast` needs.
+    Raises ArithmeticError for an integer division by zero and for a shift by more than the bits of an element.
     """
     with np.errstate(all="ignore"):
-        result = _apply(op, args, dtype, shape, axis, keep)
+        if op in ("rand", "randint"):
+            bits = random_bits(args[0], np.asarray(args[1]))
+            result = bits if op == "randint" else uniform(bits)
+        elif op == "bitcast":
+            result = from_bits(to_bits(np.asarray(args[0]), source or dtype), dtype)
+        elif op in SCANS:
+            result = _scan(op, np.asarray(args[0]), axis or 0, reverse)
+        elif op == "permute":
+            result = np.transpose(np.asarray(args[0]), order)
+        else:
+            result = _apply(op, args, dtype, shape, axis, keep)
     if result.shape != shape:
         result = np.broadcast_to(result, shape)
     return to_dtype(result, dtype)
@@ -121,6 +194,15 @@ def _apply(
             return np.expand_dims(np.asarray(args[0]), axis or 0)
         case "transpose":
             return np.asarray(args[0]).T
+        case "argmax" | "argmin":
+            tile = np.asarray(args[0])
+            return (np.argmax if op == "argmax" else np.argmin)(tile, axis=axis, keepdims=keep)
+        case "reshape":
+            return np.asarray(args[0]).reshape(shape)
+        case "join":
+            return np.stack(np.broadcast_arrays(*args), -1)
+        case "half":
+            return np.asarray(args[0])[..., axis]
         case "broadcast" | "convert_layout":
             return np.asarray(args[0])
         case _:
@@ -144,4 +226,17 @@ def _reduce(op: str, tile: Array, axis: int | None, keep: bool) -> Array:
         elif tile.dtype.kind in "iub" and tile.dtype.itemsize < 4:
             tile = tile.astype(np.int32)
         return np.sum(tile, axis=axis, keepdims=keep, dtype=tile.dtype)
-    return (np.fmax if op == "max" else np.fmin).reduce(tile, axis=axis, keepdims=keep)
+    return (np.maximum if op == "max" else np.minimum).reduce(tile, axis=axis, keepdims=keep)
+
+
+_ACCUMULATED: Mapping[str, np.ufunc] = {
+    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
+}  # fmt: skip
+
+
+def _scan(op: str, tile: Array, axis: int, reverse: bool) -> Array:
+    if tile.dtype == np.float16:
+        tile = tile.astype(np.float32)
+    if reverse:
+        return np.flip(_scan(op, np.flip(tile, axis), axis, False), axis)
+    return _ACCUMULATED[op].accumulate(tile, axis=axis, dtype=tile.dtype)

@@ -78,7 +78,7 @@ class Tensor:
     def write(self, origin: Sequence[int], values: Array, program: int) -> None:
         """Store the elements of a tile at `origin` that lie inside, and count them."""
         inside, source = self._clip(origin, values.shape)
-        self.array[inside] = encode(values[source], self.array)
+        self.array[inside] = encode(values[source], self.array, self.dtype)
         if self.counts is None or self.writer is None:
             self.counts = np.zeros(self.extents, np.int32)
             self.writer = np.full(self.extents, -1, np.int32)

@@ -10,7 +10,8 @@ from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Tensor
 from tilewright.interpret.tags import Tag, TagError
 from tilewright.ir import nodes as ir
-from tilewright.ir.nodes import ELEMENTWISE
+from tilewright.ir.nodes import ELEMENTWISE, SCANS
+from tilewright.ir.shapes import reshaped_axes
 
 
 def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], lead: int) -> Tag | None:
@@ -43,7 +44,7 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
     if not process.machine.schedule.tags:
         return None
     known = [(t.tag, t.data.shape) for t in inputs if t.tag is not None]
-    if stmt.op in ELEMENTWISE or stmt.op in ("broadcast", "convert_layout"):
+    if stmt.op in ELEMENTWISE or stmt.op in SCANS or stmt.op in ("broadcast", "convert_layout"):
         return tags.combine(known, shape, addition=stmt.op in ("add", "sub"))
     if not known:
         return Tag((None,) * len(shape))
@@ -54,6 +55,15 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
             axes.reverse()
         case "expand_dims":
             axes.insert(stmt.axis or 0, None)
+        case "permute":
+            axes = [axes[i] for i in stmt.order]
+        case "join":
+            pair = tags.combine(known, shape[:-1], addition=False)
+            return Tag((*pair.axes, None), pair.covered, pair.fixed)
+        case "half":
+            axes.pop()
+        case "reshape":
+            axes = [None if s.kept is None else axes[s.kept] for s in reshaped_axes(old, shape)[0]]
         case _:
             if stmt.axis is None:
                 axes = [None] * len(shape)

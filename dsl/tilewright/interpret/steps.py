@@ -95,6 +95,8 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
         None if isinstance(a, ir.TileRef) else a if isinstance(a, float | int) else operands.scalar(a)
         for a in stmt.args
     ]
+    first = next((operands.types[name] for name in tiles if name is not None), None)
+    source = first.dtype if isinstance(first, TileType) else None
 
     def run(process: Process) -> None:
         inputs: list[Tile] = []
@@ -107,8 +109,11 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
             elif scalar is not None:
                 args.append(scalar(process.env) if callable(scalar) else scalar)
         try:
-            data = compute(stmt.op, args, kind.dtype, kind.shape, stmt.axis, stmt.keep)
-        except ZeroDivisionError as error:
+            data = compute(
+                stmt.op, args, kind.dtype, kind.shape, stmt.axis, stmt.keep,
+                reverse=stmt.reverse, order=stmt.order, source=source,
+            )  # fmt: skip
+        except ArithmeticError as error:
             raise process.violation("arithmetic", str(error)) from None
         process.tiles[stmt.dst] = Tile(data, computed(process, stmt, inputs, kind.shape))
 

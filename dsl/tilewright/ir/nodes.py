@@ -54,19 +54,24 @@ class Assign(Stmt):
 
 
 ComputeOp = Literal[
-    "full", "arange", "copy", "cast",
-    "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "floor",
-    "add", "sub", "mul", "div", "maximum", "minimum", "where",
-    "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not",
-    "sum", "max", "min",
-    "expand_dims", "broadcast", "transpose", "convert_layout",
+    "full", "arange", "copy", "cast", "bitcast",
+    "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
+    "sigmoid", "floor", "ceil", "round", "trunc", "isnan",
+    "add", "sub", "mul", "div", "pow", "fma", "maximum", "minimum", "where",
+    "floordiv", "mod", "shl", "shr", "xor", "and", "or", "not",
+    "lt", "le", "gt", "ge", "eq", "ne",
+    "rand", "randint",
+    "sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin",
+    "expand_dims", "broadcast", "transpose", "permute", "reshape", "join", "half", "convert_layout",
 ]  # fmt: skip
 ELEMENTWISE: frozenset[str] = frozenset((
-    "copy", "cast", "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid",
-    "floor", "add", "sub", "mul", "div", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
-    "not",
+    "copy", "cast", "bitcast", "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin",
+    "cos", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "isnan", "add", "sub", "mul", "div", "pow",
+    "fma", "maximum", "minimum", "where", "floordiv", "mod", "shl", "shr", "xor", "and", "or", "not", "lt", "le", "gt",
+    "ge", "eq", "ne", "rand", "randint",
 ))  # fmt: skip
-REDUCTIONS: frozenset[str] = frozenset(("sum", "max", "min"))
+REDUCTIONS: frozenset[str] = frozenset(("sum", "max", "min", "argmax", "argmin"))
+SCANS: frozenset[str] = frozenset(("cumsum", "cumprod", "cummax", "cummin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,15 @@ class Compute(Stmt):
 
     - `full`: one operand, the value. `arange`: no operand; elements 0 .. n-1 along the only axis.
     - elementwise operations broadcast by NumPy's rules (a size-1 axis stretches; ranks may differ).
-    - `sum`/`max`/`min`: `axis` is reduced away, unless `keep` is set: then it stays with extent 1.
+    - integers: `floordiv` and `mod` round towards minus infinity, `shr` of signed integers keeps the sign.
+    - `rand`, `randint`: the seed, then the offsets; Philox 4x32-10, element by element.
+    - `sum`, `max`, `min`, `argmax`, `argmin`: `axis` is reduced away; with `keep` it stays with extent 1.
+    - `cumsum`, `cumprod`, `cummax`, `cummin`: along `axis`, from its end with `reverse`.
     - `expand_dims`: `axis` is where the new extent-1 axis stands in the result. `broadcast`: to the result's shape.
-    - `transpose`: reverses the two axes. `cast`, `convert_layout`: type and layout of the result.
+    - `transpose`: reverses the two axes. `permute`: axis i of the result is axis `order[i]` of the operand.
+    - `reshape`: to the result's shape, in row-major order. `join`: two tiles along a new last axis. `half`: element
+      `axis` (0 or 1) of the last axis, which has two and is gone.
+    - `cast`, `bitcast`, `convert_layout`: type and layout of the result.
     """
 
     dst: str
@@ -85,6 +96,8 @@ class Compute(Stmt):
     args: tuple[Operand, ...]
     axis: int | None = None
     keep: bool = False
+    reverse: bool = False
+    order: tuple[int, ...] = ()
 
 
 Via = Literal["auto", "direct", "cp_async", "tma"]
@@ -384,6 +397,7 @@ __all__ = [
     "Role",
     "Roles",
     "RowMajor",
+    "SCANS",
     "SharedLoad",
     "SharedStore",
     "Stmt",

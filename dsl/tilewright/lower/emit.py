@@ -357,6 +357,8 @@ def _expressions(stmt: ir.Stmt) -> Iterator[ex.Expr]:
     """Scalar operands of a statement."""
     for value in ir.operands(stmt):
         match value:
+            case ex.Int() if isinstance(stmt, ir.Compute):
+                pass  # takes the type of the tile, which the front end has compared it with
             case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
                 yield value
             case ir.View():

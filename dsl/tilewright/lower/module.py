@@ -13,14 +13,14 @@ from tilewright.ir.types import BarrierType, SharedType
 from tilewright.lower import limits
 from tilewright.lower.emit import FunctionEmitter, Module
 from tilewright.lower.errors import LoweringError
+from tilewright.lower.helpers import HELPERS
 from tilewright.lower.launch import launch_functions
 from tilewright.lower.lowered import Argument, LaunchPlan, Lowered, SizeSource
 from tilewright.lower.scalars import host, nonnegative_variables
 from tilewright.lower.text import Writer, comment
-from tilewright.lower.tiles import HELPERS
 from tilewright.targets import Target
 
-_TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
+_TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5"}
 _IMPORTS = (
     ("tma.", "from triton.experimental.gluon.language.nvidia.hopper import tma"),
     ("mbarrier.", "from triton.experimental.gluon.language.nvidia.hopper import mbarrier"),

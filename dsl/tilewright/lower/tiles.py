@@ -29,35 +29,15 @@ Layout = DistributedLayout | SharedLayout
 _WIDE_FUNCTIONS = {
     "exp": "gl.exp({0})", "exp2": "gl.exp2({0})", "log": "gl.log({0})", "log2": "gl.log2({0})",
     "sqrt": "gl.sqrt_rn({0})", "rsqrt": "gl.rsqrt({0})", "sin": "gl.sin({0})", "cos": "gl.cos({0})",
-    "erf": "gl.erf({0})", "floor": "gl.floor({0})", "sigmoid": "1.0 / (1.0 + gl.exp(-{0}))", "tanh": "tanh_({0})",
+    "erf": "gl.erf({0})", "floor": "gl.floor({0})", "ceil": "gl.ceil({0})", "round": "libdevice.nearbyint({0})",
+    "trunc": "libdevice.trunc({0})", "log1p": "libdevice.log1p({0})", "expm1": "libdevice.expm1({0})",
+    "pow": "libdevice.pow({0}, {1})", "fma": "gl.fma({0}, {1}, {2})",
+    "sigmoid": "1.0 / (1.0 + gl.exp(-{0}))", "tanh": "tanh_({0})",
 }  # fmt: skip
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-    "ne": "!=", "and": "&", "or": "|",
+    "ne": "!=", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "floordiv": "//", "mod": "%",
 }  # fmt: skip
-
-HELPERS = {
-    "tanh_": """\
-@gluon.jit
-def tanh_(x):
-    # exp(-2|x|) never overflows; near 0, where 1 - t cancels, the Taylor series is exact to rounding.
-    t = gl.exp(-2.0 * gl.abs(x))
-    far = (1.0 - t) / (1.0 + t)
-    square = x * x
-    near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0)))
-    return gl.where(gl.abs(x) < 0.04, near, gl.where(x < 0.0, -far, far))
-""",
-    "max_": """\
-@gluon.jit
-def max_(a, b):
-    return gl.maximum(a, b, propagate_nan=NAN)
-""",
-    "min_": """\
-@gluon.jit
-def min_(a, b):
-    return gl.minimum(a, b, propagate_nan=NAN)
-""",
-}
 
 
 @dataclass
@@ -77,14 +57,16 @@ class Constants:
             self.layouts[layout] = self.names.fresh(
                 f"{_family(layout)}_{sum(_family(o) == _family(layout) for o in self.layouts)}"
             )
-        case Mfma():
-            return "MFMA"
         return self.layouts[layout]
 
     def helper(self, name: str) -> None:
         """Note that a helper function is called."""
         self.helpers.add(name)
         self.nan = self.nan or name in ("max_", "min_")
+
+
+# What a scan accumulates with.
+_SCANS = {"cumsum": "add_", "cumprod": "multiply_", "cummax": "max_", "cummin": "min_"}
 
 
 def _family(layout: Layout) -> str:
@@ -95,6 +77,8 @@ def _family(layout: Layout) -> str:
             return "MMA"
         case Wgmma():
             return "WGMMA"
+        case Mfma():
+            return "MFMA"
         case Swizzled():
             return f"SWIZZLE_{layout.bytes}B"
         case SwizzledShared():
@@ -110,11 +94,13 @@ def compute_text(
     tile = types[stmt.dst]
     op, dtype = stmt.op, tile.dtype
     rank = len(tile.shape)
+    sources = [types[a.name] for a in stmt.args if isinstance(a, ir.TileRef)]
+    # Scalars of the device have 32 bits; beside integers of another width they would widen the result.
+    element = dtype if op == "where" or not sources else sources[0].dtype
     args = [
-        _operand(a, types, names, scalars, rank if op in ir.ELEMENTWISE or op == "broadcast" else None)
+        _operand(a, types, names, scalars, rank if op in ir.ELEMENTWISE or op == "broadcast" else None, element)
         for a in stmt.args
     ]
-    sources = [types[a.name] for a in stmt.args if isinstance(a, ir.TileRef)]
     layout = constants.layout(tile.layout) if tile.layout is not None else ""
     match op:
         case "full":
@@ -125,12 +111,36 @@ def compute_text(
             return args[0]
         case "cast":
             return f"{args[0]}.to(gl.{dtype.gluon})"
+        case "bitcast":
+            return f"{args[0]}.to(gl.{dtype.gluon}, bitcast=True)"
         case "neg":
             return f"-{args[0]}"
         case "abs":
             return f"gl.abs({args[0]})"
         case "not":
-            return f"{args[0]} == 0" if sources and sources[0].dtype.name != "i1" else f"~{args[0]}"
+            return f"~{args[0]}"
+        case "isnan":
+            return f"{args[0]} != {args[0]}"
+        case "div" if dtype in (f16, bf16):
+            # Gluon divides these in f32 and leaves the quotient there.
+            return f"({args[0]} / {args[1]}).to(gl.{dtype.gluon})"
+        case "floordiv" | "mod" if dtype.kind == "int":
+            return _signed_division(op, args, stmt.args[1], dtype, constants)
+        case "randint" | "rand":
+            constants.helper("philox_")
+            if op == "rand":
+                constants.helper("uniform_")
+            seed = stmt.args[0].value if isinstance(stmt.args[0], ex.Int) else None
+            bits = f"philox_({args[0] if seed is None else _key(seed)}, {args[1]})"
+            return bits if op == "randint" else f"uniform_({bits})"
+        case "argmax" | "argmin":
+            return _position(stmt, args[0], sources[0], constants)
+        case _ if op in ir.SCANS:
+            constants.helper(_SCANS[op])
+            narrow = dtype in (f16, bf16)
+            source = f"{args[0]}.to(gl.{f32.gluon})" if narrow else args[0]
+            reverse = ", reverse=True" if stmt.reverse else ""
+            return _cast(f"gl.associative_scan({source}, {stmt.axis}, {_SCANS[op]}{reverse})", not narrow, dtype)
         case "where":
             return f"gl.where({', '.join(args)})"
         case "maximum" | "minimum":
@@ -144,8 +154,6 @@ def compute_text(
             source = f"{args[0]}.to(gl.{f32.gluon})" if narrow else args[0]
             return _cast(f"gl.sum({source}, {_axis(stmt)})", not narrow and sources[0].dtype == dtype, dtype)
         case "max" | "min":
-            if not dtype.is_float:
-                return f"gl.{op}({args[0]}, {_axis(stmt)})"
             constants.helper(f"{op}_")
             keep = ", keep_dims=True" if stmt.keep else ""
             return f"gl.reduce({args[0]}, {stmt.axis}, {op}_{keep})"
@@ -155,16 +163,62 @@ def compute_text(
             return f"gl.where(gl.full({_shape(tile.shape)}, True, gl.int1, {layout}), {args[0]}, {args[0]})"
         case "transpose":
             return f"gl.convert_layout(gl.permute({args[0]}, [1, 0]), {layout}, assert_trivial=True)"
+        case "permute":
+            return f"gl.convert_layout(gl.permute({args[0]}, {list(stmt.order)}), {layout}, assert_trivial=True)"
+        case "join":
+            return f"gl.convert_layout(gl.join({args[0]}, {args[1]}), {layout}, assert_trivial=True)"
+        case "half":
+            return f"gl.convert_layout(gl.split({args[0]})[{stmt.axis}], {layout}, assert_trivial=True)"
+        case "reshape":
+            return f"gl.convert_layout(gl.reshape({args[0]}, {list(tile.shape)}), {layout})"
         case "convert_layout":
             return f"gl.convert_layout({args[0]}, {layout})"
         case _ if op in _WIDE_FUNCTIONS:
             narrow = dtype in (f16, bf16)
             if op == "tanh":
                 constants.helper("tanh_")
-            text = _WIDE_FUNCTIONS[op].format(f"{args[0]}.to(gl.{f32.gluon})" if narrow else args[0])
+            tiles = [isinstance(a, ir.TileRef) for a in stmt.args]
+            wide = [f"{a}.to(gl.{f32.gluon})" if narrow and t else a for a, t in zip(args, tiles, strict=True)]
+            text = _WIDE_FUNCTIONS[op].format(*wide)
             return _cast(text, not narrow, dtype)
         case _:
             return f"{args[0]} {_OPERATORS[op]} {args[1]}"
+
+
+def _signed_division(op: str, args: list[str], divisor: ir.Operand, dtype: DType, constants: Constants) -> str:
+    """`//` or `%` of signed integers, rounded towards minus infinity."""
+    if isinstance(divisor, ex.Int) and divisor.value > 0 and divisor.value & (divisor.value - 1) == 0:
+        shift = divisor.value.bit_length() - 1
+        return f"{args[0]} >> {shift}" if op == "floordiv" else f"{args[0]} & {divisor.value - 1}"
+    constants.helper(f"{op}_")
+    # A literal would arrive in the helper as an i32.
+    typed = [f"gl.to_tensor({a}).to(gl.{dtype.gluon})" if a.strip("(-)").isdecimal() else a for a in args]
+    return f"{op}_({', '.join(typed)})"
+
+
+def _key(seed: int) -> str:
+    """A compile-time seed as the 64 bits of a key."""
+    return f"gl.to_tensor({seed}).to(gl.int64)"
+
+
+def _position(stmt: ir.Compute, operand: str, source: TileType, constants: Constants) -> str:
+    """The index of an extreme along an axis: a reduction of pairs of element and index."""
+    assert stmt.axis is not None and source.layout is not None
+    constants.helper(f"{stmt.op}_")
+    rank, whole = len(source.shape), constants.layout(source.layout)
+    index = f"gl.arange(0, {source.shape[stmt.axis]}, layout={constants.layout(along(source.layout, stmt.axis, rank))})"
+    if rank > 1:
+        index = f"{index}[{', '.join(':' if d == stmt.axis else 'None' for d in range(rank))}]"
+        index = f"gl.full({_shape(source.shape)}, 0, gl.int32, {whole}) + {index}"
+    keep = ", keep_dims=True" if stmt.keep else ""
+    return f"gl.reduce(({operand}, {index}), {stmt.axis}, {stmt.op}_{keep})[1]"
+
+
+def along(layout: DistributedLayout, axis: int, rank: int) -> DistributedLayout:
+    """The layout of a vector along one axis of a tile."""
+    for other in reversed([d for d in range(rank) if d != axis]):
+        layout = Slice(other, layout)
+    return layout
 
 
 def _cast(text: str, same: bool, dtype: DType) -> str:
@@ -175,7 +229,9 @@ def _axis(stmt: ir.Compute) -> str:
     return f"axis={stmt.axis}" + (", keep_dims=True" if stmt.keep else "")
 
 
-def _operand(arg: ir.Operand, types: dict[str, TileType], names: Names, scalars: Scalars, rank: int | None) -> str:
+def _operand(
+    arg: ir.Operand, types: dict[str, TileType], names: Names, scalars: Scalars, rank: int | None, element: DType
+) -> str:
     match arg:
         case ir.TileRef(name):
             missing = 0 if rank is None or not types[name].shape else rank - len(types[name].shape)
@@ -185,6 +241,10 @@ def _operand(arg: ir.Operand, types: dict[str, TileType], names: Names, scalars:
             return text
         case float() | int():
             return number(float(arg))
+        case ex.Int():
+            return scalars.text(arg, 20)
+        case _ if element.kind in ("int", "uint") and element.name != "i32":
+            return f"gl.to_tensor({scalars.text(arg)}).to(gl.{element.gluon})"
         case _:
             return scalars.text(arg, 20)
 

@@ -83,7 +83,7 @@ def _bytes(buffer: SharedType) -> int:
 def _scratch(context: KernelContext) -> int:
     most = 0
     for stmt in ir.walk(context.kernel.body):
-        if isinstance(stmt, ir.Compute) and stmt.op == "convert_layout":
+        if isinstance(stmt, ir.Compute) and stmt.op in ("convert_layout", "reshape"):
             tile = context.tile(stmt.dst)
             if tile is not None:
                 most = max(most, prod(tile.shape) * tile.dtype.bytes)

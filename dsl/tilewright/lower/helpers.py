@@ -1,0 +1,102 @@
+"""Functions that generated modules define for themselves, where Gluon has no function of that meaning."""
+
+from __future__ import annotations
+
+HELPERS = {
+    "tanh_": """\
+@gluon.jit
+def tanh_(x):
+    # exp(-2|x|) never overflows; near 0, where 1 - t cancels, the Taylor series is exact to rounding.
+    t = gl.exp(-2.0 * gl.abs(x))
+    far = (1.0 - t) / (1.0 + t)
+    square = x * x
+    near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0)))
+    return gl.where(gl.abs(x) < 0.04, near, gl.where(x < 0.0, -far, far))
+""",
+    "max_": """\
+@gluon.jit
+def max_(a, b):
+    return gl.maximum(a, b, propagate_nan=NAN)
+""",
+    "min_": """\
+@gluon.jit
+def min_(a, b):
+    return gl.minimum(a, b, propagate_nan=NAN)
+""",
+    "add_": """\
+@gluon.jit
+def add_(a, b):
+    return a + b
+""",
+    "multiply_": """\
+@gluon.jit
+def multiply_(a, b):
+    return a * b
+""",
+    "argmax_": """\
+@gluon.jit
+def argmax_(a, i, b, j):
+    # NaN is greater than any number; of equal elements the first counts.
+    greater = (a > b) | ((a != a) & (b == b))
+    equal = (a == b) | ((a != a) & (b != b))
+    first = greater | (equal & (i < j))
+    return gl.where(first, a, b), gl.where(first, i, j)
+""",
+    "argmin_": """\
+@gluon.jit
+def argmin_(a, i, b, j):
+    # NaN is less than any number; of equal elements the first counts.
+    less = (a < b) | ((a != a) & (b == b))
+    equal = (a == b) | ((a != a) & (b != b))
+    first = less | (equal & (i < j))
+    return gl.where(first, a, b), gl.where(first, i, j)
+""",
+    "floordiv_": """\
+@gluon.jit
+def floordiv_(a, b):
+    # The device rounds towards zero.
+    quotient = a // b
+    rest = a % b
+    return gl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+""",
+    "mod_": """\
+@gluon.jit
+def mod_(a, b):
+    # The device gives the remainder the sign of the dividend.
+    rest = a % b
+    return gl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+""",
+    "philox_": """\
+@gluon.jit
+def philox_(seed, offset):
+    # Philox 4x32-10 (Salmon and others, SC 2011): the seed is the key, the offset the counter.
+    key = gl.to_tensor(seed).to(gl.uint64)
+    k0 = key.to(gl.uint32)
+    k1 = (key >> 32).to(gl.uint32)
+    c0 = offset.to(gl.uint32)
+    c2 = c0 * 0
+    c3 = c2
+    c1 = c2
+    if offset.dtype.primitive_bitwidth > 32:
+        c1 = (offset >> 32).to(gl.uint32)
+    for _ in gl.static_range(10):
+        high0 = gl.umulhi(c0, 0xD2511F53)
+        high2 = gl.umulhi(c2, 0xCD9E8D57)
+        low0 = c0 * 0xD2511F53
+        low2 = c2 * 0xCD9E8D57
+        c0 = high2 ^ c1 ^ k0
+        c1 = low2
+        c2 = high0 ^ c3 ^ k1
+        c3 = low0
+        k0 = k0 + 0x9E3779B9
+        k1 = k1 + 0xBB67AE85
+    return c0
+""",
+    "uniform_": """\
+@gluon.jit
+def uniform_(bits):
+    # The magnitude of the signed integer, scaled so that the greatest stays below 1.
+    signed = bits.to(gl.int32, bitcast=True)
+    return gl.where(signed < 0, -signed - 1, signed).to(gl.float32) * 4.6566127342e-10
+""",
+}
