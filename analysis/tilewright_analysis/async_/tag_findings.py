@@ -124,8 +124,8 @@ class TagFindings:
             f"parts begin every {part.stride}, so {d} = {low}..{high - 1} is "
             f"{'left out' if gap else 'contracted twice'}"
         )
-        # The interpreter sees an overlap in the second part, if that is a full one.
-        short = (cover.dim, part.length if gap else 2 * part.stride)
+        # A single store shows it in the second part, if that is a full one: the first tells nothing of the distance.
+        short = (cover.dim, part.stride + min(part.length, part.stride))
         values = {"length of a part": str(part.length), "distance of parts": str(part.stride)}
         self.report.note(s, p, o, "TW102", sid(o), text, values=values, short=short)
 

@@ -38,7 +38,8 @@ def small_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
 def large_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
     """Shapes to time on a GPU: one that the tiles divide and one with remainders.
 
-    A kernel that multiplies matrices gets 4096 along every size, and 8 matrices of a batch; any other the sizes whose tensors fill 512 MB.
+    A kernel that multiplies matrices gets 4096 along every size, and 8 matrices of a batch; any other the sizes whose
+    tensors fill 512 MB.
     """
     tiles = tile_extents(kernel)
     if any(isinstance(s, ir.Mma | ir.Wgmma) for s in ir.walk(kernel.body)):
