@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import floor
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
+from tilewright_analysis.async_.motion import Motion
 from tilewright_analysis.async_.parts import part_of
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
@@ -23,6 +25,7 @@ from tilewright_analysis.async_.tags import (
     Tag,
     Value,
     agreeing,
+    compute,
     constant_tile,
     joined,
     overlap,
@@ -37,6 +40,7 @@ class Tags:
     def __init__(self, program: c.Program, report: Reporter) -> None:
         self.program = program
         self.report = TagFindings(report)
+        self.motion = Motion(program)
         self.needs = contracted_dims(program)
         self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
@@ -62,7 +66,7 @@ class Tags:
         """True when two tags are the same coordinate. Says so if they may be the same in this iteration only."""
         if not a.same_coordinate(b):
             return False
-        if (a.dim, a.symbol) in self.program.mixed and a.slopes != b.slopes and not s.exact:
+        if not self.motion.rigid(s, a.slopes, b.slopes):
             self.report.coincidence(p, o, code, a, b)
         return True
 
@@ -116,25 +120,32 @@ class Tags:
         for i, cover in enumerate(covers):
             if cover.key != start.key:
                 continue
-            if cover.intervals and low < cover.intervals[0].low:
+            end = cover.intervals[-1] if cover.intervals else None
+            if end is not None and not self.motion.rigid(s, end.high_slopes, along.slopes):
                 self.report.negative(p, o, along)
                 return covers
-            twice = (low, high) if cover.complete else overlap(cover, low, high)
-            if twice is not None:
-                if twice[0] < self.size_bounds(s, along.dim, self._around(p), _moving(along.slopes))[1]:
+            if cover.complete or (end is not None and low < end.high):
+                twice = (low, high) if cover.complete else overlap(cover, low, high)
+                if twice is None:
+                    self.report.negative(p, o, along)
+                elif twice[0] < self.greatest(s, along.dim, along.slopes, self._around(p)):
                     self.report.twice(s, p, o, along, twice)
                 return covers
-            if cover.intervals and (along.dim, along.symbol) in self.program.mixed and not s.exact:
-                end = cover.intervals[-1]
-                # A fixed coordinate that continues a moving one does so for one trip count only.
-                if end.high_slopes and not along.slopes:
-                    self.report.negative(p, o, along)
             return (*covers[:i], joined(cover, part), *covers[i + 1 :])
         whole = joined(start, part)
         extent = self.program.dims[along.dim]
-        if along.symbol == 0 and extent.is_constant and low == 0 and high >= extent.const:
+        if along.symbol == 0 and extent.is_constant and not along.slopes and low == 0 and high >= extent.const:
             whole = _completed(whole)
         return (*covers, whole)
+
+    def compute(self, s: State, p: Process, o: c.Compute, args: list[tuple[Value, tuple[int, ...]]]) -> Value:
+        """The tags of a pure operation."""
+        if o.op.op in ir.ELEMENTWISE:
+            args = self.motion.operands(s, o.op, args, len(o.shape))
+            if o.op.op in ("add", "sub") and (cover := self.motion.sums(s, args)) is not None:
+                self.report.unordered(p, o, cover)
+        value = compute(o.op, args, o.shape)
+        return self.closed(s, p, o, value) if value.covers else value
 
     def _around(self, p: Process) -> Instance:
         """The loop around a process in whose iterations trip counts differ, and its position there."""
@@ -145,49 +156,39 @@ class Tags:
 
     # ------------------------------------------------------------------------------------------- completeness
 
-    def size_bounds(self, s: State, dim: int, outer: Instance, along: frozenset[int]) -> tuple[float, float]:
-        """(least, greatest) value of a dimension's extent that the decided trip counts of an iteration allow.
+    def greatest(self, s: State, dim: int, slopes: Slopes, inner: Instance) -> float:
+        """The greatest extent of a dimension that the trip counts decided so far in an outer iteration allow.
 
-        `along`: oracles whose positions the compared coordinates move with. Of all others only what the normal form
-        keeps may be used: numbers below their limit.
+        For comparison with a coordinate that moves like `slopes`; infinite where nothing may be compared with it.
         """
+        along = self.motion.counts(s, dim, slopes, inner)
+        if along is None:
+            return INF
         extent = self.program.dims[dim]
-        if extent.is_constant:
-            return float(extent.const), float(extent.const)
-        low, high = self.facts.bounds(extent)
+        # A moving coordinate is compared with what moves along, not with constants, unless its position is known.
+        fixed = not slopes or s.exact
+        high = self.facts.bounds(extent)[1] if fixed else INF
         for i, oracle in enumerate(self.program.oracles):
             form = oracle.trip.form
-            if oracle.is_programs or len(form.terms) != len(extent.terms) or form.terms[0][0] != extent.terms[0][0]:
+            if oracle.is_programs or len(form.terms) != len(extent.terms) or not extent.terms:
                 continue
             factor = form.terms[0][1] / extent.terms[0][1]
-            scaled = tuple((k, v * factor) for k, v in extent.terms)
-            if factor <= 0 or form.terms != scaled:
+            if factor <= 0 or form.terms != tuple((k, v * factor) for k, v in extent.terms):
                 continue
-            if oracle.outer is not None and oracle.outer != outer[0]:
+            if (oracle.outer is not None and oracle.outer != inner[0]) or not (fixed or i in along):
                 continue
-            at = (i, outer[1] if oracle.outer is not None else 0)
-            least, most = s.oracles.get(at, (oracle.minimum, oracle.maximum))
-            if i not in along:
-                limit = self.program.limits[i]
-                least = max(oracle.minimum, min(least, limit))
-                most = most if most < limit else oracle.maximum
-            # ceil((factor * (extent - e) + r) / step) = N  bounds the extent from both sides.
+            at = (i, inner[1] if oracle.outer is not None else 0)
+            most = s.oracles.get(at, (oracle.minimum, oracle.maximum))[1]
+            if i not in along and most >= self.program.limits[i]:
+                most = oracle.maximum
+            # ceil((factor * (extent - e) + r) / step) = N  bounds the extent.
             shift = form.const - extent.const * factor
-            step = oracle.trip.step
             if most < INF:
-                high = min(high, float(floor((int(most) * step - shift) / factor)))
-            if least > -INF:
-                low = max(low, float(floor(((int(least) - 1) * step - shift) / factor)) + 1)
-        return low, high
+                high = min(high, float(floor((int(most) * oracle.trip.step - shift) / factor)))
+        return high
 
-    def _cover_bounds(self, s: State, cover: Cover) -> tuple[float, float]:
-        along = frozenset[int]()
-        if cover.intervals:
-            end = cover.intervals[-1]
-            along = _moving(end.high_slopes)
-            if s.exact:
-                along |= self.program.movers
-        return self.size_bounds(s, cover.dim, cover.inner, along)
+    def _empty(self, s: State, dim: int, p: Process) -> bool:
+        return self.greatest(s, dim, (), self._around(p)) <= 0
 
     def complete(self, s: State, cover: Cover) -> bool:
         """True when all of the dimension has been contracted."""
@@ -195,7 +196,8 @@ class Tags:
             return True
         if cover.symbol != 0 or len(cover.intervals) > 1:
             return False
-        _, most = self._cover_bounds(s, cover)
+        slopes = cover.intervals[-1].high_slopes if cover.intervals else ()
+        most = self.greatest(s, cover.dim, slopes, cover.inner)
         if not cover.intervals:
             return most <= 0
         return cover.intervals[0].low <= 0 and cover.intervals[0].high >= most
@@ -204,7 +206,7 @@ class Tags:
         """`value` with the contractions that are complete marked so, which makes them independent of the iteration."""
         covers = [_completed(v) if not v.complete and self.complete(s, v) else v for v in value.covers]
         missing = self._missing(value, p, o)
-        if any(self.size_bounds(s, dim, self._around(p), frozenset())[1] <= 0 for dim in missing):
+        if any(self._empty(s, dim, p) for dim in missing):
             covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
         return replace(value, covers=tuple(covers), made=self._around(p))
 
@@ -228,7 +230,7 @@ class Tags:
                 self.report.too_few_parts(s, p, o, cover, part)
         missing = self._missing(value, p, o)
         # A contraction over nothing needs no other one inside of it.
-        if all(self.size_bounds(s, dim, self._around(p), frozenset())[1] > 0 for dim in missing):
+        if not any(self._empty(s, dim, p) for dim in missing):
             for dim in missing:
                 self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), self._around(p), ""))
         for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
@@ -261,7 +263,3 @@ class Tags:
 
 def _completed(cover: Cover) -> Cover:
     return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True)
-
-
-def _moving(slopes: Slopes) -> frozenset[int]:
-    return frozenset(oracle for oracle, _, _ in slopes)

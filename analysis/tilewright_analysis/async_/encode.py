@@ -84,6 +84,7 @@ class _RoleEncoder(Scalars):
         self.code: list[c.Instr] = []
         self.loops: list[c.Loop] = []
         self.active: list[c.Loop] = []
+        self.lengths: dict[str, int] = {}  # numbers of iterations of loops of constant length, by position
         self.outer: int | None = None  # oracle of the enclosing symbolic loop of level 0
         self.programs = 0
         self.occurrences: Counter[tuple[forms.Trip, int | None]] = Counter()
@@ -194,6 +195,8 @@ class _RoleEncoder(Scalars):
             trips = ex.cdiv(limit, ex.Int(step))
             bound, used = self.compiled(trips)
             loop = self.new_loop(var, len(self.active), None, 0, bound)
+            if isinstance(trips, ex.Int):
+                self.lengths[f"#{len(self.loops) - 1}"] = max(1, trips.value)
         else:
             if any(n.startswith(("#", "$")) for n in extent.names()):
                 raise Unsupported("the number of iterations mixes sizes with the position in another loop", stmt.span)
@@ -316,18 +319,37 @@ class _RoleEncoder(Scalars):
             tied = self.loop_of_slot[name].oracle
             assert tied is not None
             self.t.ties[oracle].add(tied)
-        if not slopes and rest.is_constant:
-            self.t.small[oracle] = max(self.t.small[oracle], int(rest.const) + 1)
+        if not slopes:
+            self.t.small[oracle] = max(self.t.small[oracle], self.largest(stmt, rest, text) + 1)
         self.uses.exact.append(forms.to_expr(rest))
         scalar, used = self.compiled(forms.to_expr(value))
         branch = c.Branch(scalar, oracle, stmt=stmt, uses=used)
         self.emit(branch)
         no.append(branch)
 
+    def largest(self, stmt: ir.If, form: Form, text: str) -> int:
+        """The largest value of a form over positions in loops of constant length."""
+        total = form.const
+        for key, coefficient in form.terms:
+            match key:
+                case ex.Var(name) if name in self.lengths:
+                    most = self.lengths[name] - 1
+                case ex.Bin("%", _, ex.Int(m)) if m > 0:
+                    most = m - 1
+                case _:
+                    raise Unsupported(f"the condition `{text}` compares a size with a scalar that changes", stmt.span)
+            total += max(coefficient * most, 0)
+        return int(total)
+
     def compared(self, symbolic: Form, position: Form, outer: int | None) -> tuple[int, Form]:
         """(oracle, v) with `symbolic + position > 0` equal to `v < N` of the oracle."""
         loops = [a.oracle for a in reversed(self.active) if a.oracle is not None]
-        candidates = [(self.t.oracles[i].trip, i) for i in loops if not self.t.oracles[i].is_programs]
+        # A trip count is known relative to positions of its own iteration only; constants are compared with any.
+        candidates = [
+            (self.t.oracles[i].trip, i)
+            for i in loops
+            if not self.t.oracles[i].is_programs and (position.is_constant or self.t.oracles[i].outer == outer)
+        ]
         for trip, i in (*candidates, *((trip, None) for trip in self.t.loops)):
             if len(trip.form.terms) != len(symbolic.terms):
                 continue

@@ -14,7 +14,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import contract
 from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.state import Access, Phase, Process, State
-from tilewright_analysis.async_.tags import OLD, Value, compute
+from tilewright_analysis.async_.tags import OLD, Value
 from tilewright_analysis.async_.words import at
 
 Moved = Literal["moved", "blocked", "stuck"]
@@ -367,8 +367,7 @@ class Machine:
     def _compute(self, s: State, p: Process, o: c.Compute) -> bool:
         args = [(self._register(s, p, o, n), shape) for n, shape in zip(o.reads, o.shapes, strict=True)]
         assert o.writes is not None
-        value = compute(o.op, args, o.shape)
-        p.tiles[o.writes] = self.tags.closed(s, p, o, value) if value.covers else value
+        p.tiles[o.writes] = self.tags.compute(s, p, o, args)
         return True
 
     def _load(self, s: State, p: Process, o: c.Load) -> bool:

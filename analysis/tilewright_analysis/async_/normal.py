@@ -120,7 +120,10 @@ class Normalizer:
             if v is OLD:
                 return "old"
             fixed = tuple((f.dim, tuple(map(axis, f.at)), id(f.lost) if f.lost else 0) for f in v.fixed)
-            return (tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made), fixed)
+            return (
+                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made), fixed,
+                v.source, v.neutral,
+            )  # fmt: skip
 
         for p in s.processes:
             out.append((p.pc, p.done, p.at_sync, p.turn if p.role.groups > 1 else 0))

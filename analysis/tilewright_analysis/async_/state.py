@@ -143,8 +143,9 @@ class State:
         # Trip counts of iterations that are over: no process can meet them, but a counterexample must still give them.
         self.past: dict[Instance, tuple[float, float]] = {}
         self.tokens = 0
-        # The last normal form held the positions themselves, so that everything since is determined by it.
-        self.exact = False
+        # The last normal form held the positions themselves, so that everything since is determined by it. So is
+        # everything before the first.
+        self.exact = True
         self.events: Event | None = None  # the last one; kept when a trace is wanted
 
     def clone(self) -> State:

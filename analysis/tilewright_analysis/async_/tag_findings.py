@@ -89,6 +89,13 @@ class TagFindings:
         issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
         self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
 
+    def unordered(self, p: Process, o: c.Instr, cover: Cover) -> None:
+        """Two parts of one contraction are added up that follow different loops."""
+        d = self.dim(cover.dim)
+        missing = f"whether the parts of the contraction over {d} that {doing(p, o)} adds up overlap"
+        issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
+        self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
+
     def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
         """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
         d = self.dim(along.dim)

@@ -1,0 +1,85 @@
+"""Which numbers may be compared in a state that stands for all states of its normal form.
+
+A normal form holds coordinates relative to positions in loops. States of one normal form agree on the comparison of two
+coordinates if both move in the same way, or if the normal form held the positions themselves (`State.exact`). They
+agree on the comparison of a coordinate with the extent of a dimension if the trip count that bounds the extent grows
+in step with the coordinate. Whatever else is compared is decided for one state only, and must not count as proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.ir import nodes as ir
+from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.state import Instance, State
+from tilewright_analysis.async_.tags import Axis, Cover, Lost, Slopes, Tag, Value
+
+Operand = tuple[Value, tuple[int, ...]]
+
+
+class Motion:
+    """The comparisons that hold for all states of a normal form, for one program."""
+
+    def __init__(self, program: c.Program) -> None:
+        self.program = program
+
+    def rigid(self, s: State, *ways: Slopes) -> bool:
+        """True when coordinates that move in these ways keep their distance, or their positions are known."""
+        return all(w == ways[0] for w in ways) or (s.exact and all(map(self._held, ways)))
+
+    def _held(self, slopes: Slopes) -> bool:
+        return all(oracle in self.program.movers for oracle, _, _ in slopes)
+
+    def counts(self, s: State, dim: int, slopes: Slopes, inner: Instance) -> frozenset[int] | None:
+        """Oracles whose counts a coordinate of a dimension that moves in this way may be compared with exactly.
+
+        Empty: numbers below the limit of each oracle, which the normal form holds. None: the coordinate may be compared
+        with nothing.
+        """
+        if s.exact and self._held(slopes):
+            return self.program.movers
+        if not slopes:
+            return frozenset()
+        (oracle, outer, factor), *more = slopes
+        trip, around = self.program.oracles[oracle].trip, self.program.oracles[oracle].outer
+        extent = self.program.dims[dim]
+        if more or len(trip.form.terms) != len(extent.terms) or not extent.terms:
+            return None
+        if around is not None and inner != (around, outer):
+            return None
+        ratio = trip.form.terms[0][1] / extent.terms[0][1]
+        in_step = factor * ratio == trip.step and all(
+            k == j and v == ratio * w for (k, v), (j, w) in zip(trip.form.terms, extent.terms, strict=True)
+        )
+        return frozenset((oracle,)) if in_step else None
+
+    def operands(self, s: State, stmt: ir.Compute, args: Sequence[Operand], rank: int) -> list[Operand]:
+        """`args` of an elementwise operation without the tags that agree in this state but need not in others."""
+        seen: dict[int, Tag] = {}
+        result: list[Operand] = []
+        for value, own in args:
+            axes: list[Axis] = list(value.axes)
+            for i, axis in enumerate(axes):
+                at = i + rank - len(own)
+                if not isinstance(axis, Tag) or own[i] == 1:
+                    continue
+                other = seen.setdefault(at, axis)
+                if other.same_coordinate(axis) and not self.rigid(s, other.slopes, axis.slopes):
+                    axes[i] = Lost(stmt)
+            result.append((replace(value, axes=tuple(axes)), own))
+        return result
+
+    def sums(self, s: State, args: Sequence[Operand]) -> Cover | None:
+        """A contraction whose parts in different operands cannot be compared for all states; None: there is none."""
+        covers = [v for value, _ in args for v in value.covers if not v.complete]
+        for i, one in enumerate(covers):
+            for other in covers[:i]:
+                if one != other and one.key == other.key and not self.rigid(s, *_ways(one), *_ways(other)):
+                    return one
+        return None
+
+
+def _ways(cover: Cover) -> list[Slopes]:
+    return [way for i in cover.intervals for way in (i.low_slopes, i.high_slopes)]
