@@ -63,11 +63,16 @@ def examples() -> list[KernelUnit]:
     return [u for f in files for u in parse_module(SourceText(f.read_bytes(), f.name)).units]
 
 
+# What they write is no expression of the language of references; tests/examples compares it with NumPy.
+PARTS = frozenset(("split_k_gemm", "split_k_gemm_sm80"))
+
+
 @pytest.mark.parametrize("example", examples(), ids=lambda u: f"{u.path}:{u.name}")
 def test_examples_run_on_the_interpreter(example: KernelUnit) -> None:
     result = run_unit(example)
-    assert result.correct is True, result.message
-    assert example.reference, "an example says what it computes"
+    assert result.status == "ok", result.message
+    assert result.correct is (None if example.name in PARTS else True), result.message
+    assert example.reference or example.name in PARTS, "an example says what it computes"
 
 
 def test_a_wrong_kernel_is_found_wrong_with_shape_and_element() -> None:
