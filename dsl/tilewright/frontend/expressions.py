@@ -62,6 +62,8 @@ class Expressions(TileOperators):
                 return self.evaluate(parts(node)[0])
             case "tuple" | "expression_list" | "list":
                 return tuple(self.evaluate(c) for c in parts(node))
+            case "binary_operator" if text(need(node, "operator")) in ("&", "^"):
+                return self.bitwise(node)
             case "binary_operator" | "boolean_operator":
                 left, right = self.evaluate(need(node, "left")), self.evaluate(need(node, "right"))
                 return self.binary_value(node, text(need(node, "operator")), left, right)
@@ -94,6 +96,20 @@ class Expressions(TileOperators):
                 raise self.fault("TW005", f"{node.type.replace('_', ' ')} is not supported in a kernel", node)
             case other:
                 raise self.fault("TW005", f"{other.replace('_', ' ')} is not supported in a kernel", node)
+
+    def bitwise(self, node: Node) -> Value:
+        """A chain of `&` and `^`: in Python `&` binds tighter, in the grammar of tree-sitter `^` does."""
+        items = _chain(node)
+        values, signs = [self.evaluate(n) for n in items[0::2]], [text(n) for n in items[1::2]]
+        for sign in ("&", "^"):
+            at = 0
+            while at < len(signs):
+                if signs[at] == sign:
+                    values[at : at + 2] = [self.binary_value(node, sign, values[at], values[at + 1])]
+                    del signs[at]
+                else:
+                    at += 1
+        return values[0]
 
     def string(self, node: Node) -> str:
         try:
@@ -365,3 +381,10 @@ class Expressions(TileOperators):
         finally:
             self.calls.pop()
             self.names, self.counts, self.call_span, self.returned, self.depth, self.call_number = saved
+
+
+def _chain(node: Node) -> list[Node]:
+    """Operands and signs, in turn, of `&` and `^` that no brackets separate."""
+    if node.type == "binary_operator" and text(sign := need(node, "operator")) in ("&", "^"):
+        return [*_chain(need(node, "left")), sign, *_chain(need(node, "right"))]
+    return [node]
