@@ -15,6 +15,7 @@ from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import leading_index, load_bounds, offset_width, ring_index, store_bounds
 from .resources import role_warps, shared_memory, threads_registers
+from .tags import validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +45,6 @@ CHECKS: tuple[Check, ...] = (
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
+    Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )

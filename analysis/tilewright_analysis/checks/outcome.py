@@ -155,16 +155,21 @@ def situation(example: Counterexample) -> str:
 
 def assume_fix(context: KernelContext, condition: ex.Expr) -> Fix | None:
     """Insert `tw.assume(condition)` as the first statement of the kernel; None where its place is unknown."""
-    prefix = "tw."
-    if context.source is not None:
-        found = re.search(r"@\s*(?:(\w+)\.)?kernel\b", context.source)
-        prefix = f"{found[1]}." if found and found[1] else ""
+    prefix = call_prefix(context)
     text = f"{prefix}assume({ex.show(condition, prefix)})"
     starts = [a.span.start for a in context.written.assumptions if a.span != NO_SPAN]
     starts = starts or [s.span.start for s in context.written.body if s.span != NO_SPAN]
     if not starts:
         return None
     return Fix(f"Add {text}", (_line(context, min(starts), text),))
+
+
+def call_prefix(context: KernelContext) -> str:
+    """What stands before the names of the language in the source: `tw.`, or nothing."""
+    if context.source is None:
+        return "tw."
+    found = re.search(r"@\s*(?:(\w+)\.)?kernel\b", context.source)
+    return f"{found[1]}." if found and found[1] else ""
 
 
 def indented(context: KernelContext, fix: Fix) -> Fix:

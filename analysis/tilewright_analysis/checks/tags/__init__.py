@@ -1,0 +1,1 @@
+"""Tags: what lanes past an edge hold, and the exponent that values are relative to. Coordinates: `asynchronous`."""

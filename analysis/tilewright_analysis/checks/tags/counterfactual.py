@@ -1,0 +1,203 @@
+"""Runs a kernel beside one in which a suspected fault is repaired: if the outputs differ, the fault matters.
+
+Both run in the interpreter on the same arguments. What is repaired is one statement, by means of the language itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from tilewright.dtypes import i1, i32
+from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret.arguments import check_assumptions
+from tilewright.interpret.execution import compile_kernel, execute_compiled, outputs
+from tilewright.interpret.numeric import Array, decode
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType, Type
+
+from ...context import Site
+from ...integers.ranges import known_divisors
+from .lanes import Edge
+
+_MOST_ELEMENTS = 1 << 20
+_SEEDS = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two runs at `sizes` first differ: an output element, as the kernel computes it and as the other does."""
+
+    sizes: Mapping[str, int]
+    tensor: str
+    element: tuple[int, ...]
+    got: float
+    repaired: float
+
+    @property
+    def where(self) -> str:
+        """The output element in words."""
+        return f"{self.tensor}[{', '.join(map(str, self.element))}]"
+
+
+def first_difference(
+    kernel: ir.Kernel,
+    repaired: ir.Kernel,
+    sizes: Iterable[Mapping[str, int]],
+    seconds: float,
+    differ: Callable[[Array, Array], Array],
+) -> Difference | None:
+    """The first output element that `differ`, given what both kernels store, marks as different; None if there is none.
+
+    Stops after `seconds`. Sizes at which either kernel cannot run are passed over.
+    """
+    begin = perf_counter()
+    compiled = [compile_kernel(k, Limits()) for k in (kernel, repaired)]
+    names = [p.name for p in kernel.params]
+    for choice in sizes:
+        for seed in _SEEDS:
+            if perf_counter() - begin > seconds:
+                return None
+            given = random_arguments(kernel, choice, seed)
+            if seed:  # fractions as well
+                given = [np.multiply(a, 0.25, out=a) if a.dtype.kind == "f" else a for a in given]
+            runs: list[list[Array]] = []
+            try:
+                for one in compiled:
+                    arguments = [a.copy() for a in given]
+                    execute_compiled(one, arguments, Schedule(), 1)
+                    runs.append(arguments)
+            except (Violation, ArgumentError, ex.EvaluationError, ArithmeticError):
+                break
+            for name in outputs(kernel):
+                at = names.index(name)
+                dtype = kernel.params[at].type.dtype
+                got, want = (decode(r[at], dtype).astype(np.float64) for r in runs)
+                wrong = differ(got, want)
+                if wrong.any():
+                    element = tuple(int(i) for i in np.argwhere(wrong)[0])
+                    return Difference(dict(choice), name, element, float(got[element]), float(want[element]))
+    return None
+
+
+def unequal(got: Array, want: Array) -> Array:
+    """Elements that are not the same; NaN equals NaN."""
+    return (got != want) & ~(np.isnan(got) & np.isnan(want))
+
+
+def spoiled(got: Array, want: Array) -> Array:
+    """Elements that are NaN only in the first."""
+    return np.isnan(got) & ~np.isnan(want)
+
+
+def trial_sizes(kernel: ir.Kernel, first: Iterable[Mapping[str, int]] = ()) -> Iterator[dict[str, int]]:
+    """Sizes worth a try: `first` those given, then small ones and ones around a tile, smallest first."""
+    seen: list[dict[str, int]] = []
+    for choice in (*first, *_small(kernel)):
+        sizes = dict(choice)
+        if sizes in seen or not set(kernel.sizes) <= sizes.keys() or any(v < 1 for v in sizes.values()):
+            continue
+        seen.append(sizes)
+        try:
+            check_assumptions(kernel, sizes)
+            elements = [prod(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params]
+        except (ArgumentError, ex.EvaluationError):
+            continue
+        if all(1 <= n <= _MOST_ELEMENTS for n in elements):
+            yield sizes
+
+
+def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
+    tiles = dict.fromkeys(kernel.sizes, 1)
+    for stmt in ir.walk(kernel.body):
+        view = getattr(stmt, "view", None)
+        if isinstance(view, ir.View) and len(view.shape) == len(kernel.param(view.tensor).type.shape):
+            for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
+                if isinstance(extent, ex.Size):
+                    tiles[extent.name] = max(tiles.get(extent.name, 1), length)
+    unit = known_divisors(a.expr for a in kernel.assumptions)
+    choices: list[list[int]] = []
+    for name, tile in tiles.items():
+        least = unit.get(name, 1)
+        tile = -(-tile // least) * least
+        choices.append(sorted({least, 2 * least, 3 * least, tile + least, 2 * tile + least}))
+    found = [dict(zip(tiles, choice, strict=True)) for choice in product(*choices)]
+    return sorted(found, key=lambda s: (sum(s.values()), tuple(s.values())))
+
+
+def neutralized(kernel: ir.Kernel, site: Site, operands: Mapping[str, Iterable[Edge]], fill: float) -> ir.Kernel | None:
+    """The kernel with `fill` in the lanes past the given edges of operands of the statement of `site`.
+
+    None if an edge belongs to another iteration than the statement, or is not the operand's own.
+    """
+    target = site.stmt
+    labels: dict[str, ex.Expr] = {b.name: ex.Var(b.label) for b in site.binders}
+    types: dict[str, Type] = dict(kernel.types)
+    before: list[ir.Stmt] = []
+    names: dict[str, str] = {}
+    for operand, edges in operands.items():
+        tile = types.get(operand)
+        if not isinstance(tile, TileType):
+            return None
+        value = fill if tile.dtype.is_float else float(min(max(fill, tile.dtype.range[0]), tile.dtype.range[1]))
+        for edge in edges:
+            if {e.name for e in ex.walk(edge.origin) if isinstance(e, ex.Var)} - labels.keys():
+                return None
+            length = tile.shape[edge.axis]
+            shape = tuple(length if a == edge.axis else 1 for a in range(len(tile.shape)))
+            lanes, near, mask, new = (f"%past{len(types) + i}" for i in range(4))
+            room = ex.sub(edge.extent, ex.substitute(edge.origin, labels))
+            types |= {
+                lanes: TileType(i32, (length,)), near: TileType(i1, (length,)), mask: TileType(i1, shape), new: tile
+            }  # fmt: skip
+            before += [
+                ir.Compute(lanes, "arange", ()),
+                ir.Compute(near, "lt", (ir.TileRef(lanes), room)),
+                ir.Compute(mask, "reshape", (ir.TileRef(near),)),
+                ir.Compute(new, "where", (ir.TileRef(mask), ir.TileRef(names.get(operand, operand)), value)),
+            ]
+            names[operand] = new
+    return _changed(kernel, target, (*before, _renamed(target, names)), types)
+
+
+def uncancelled(kernel: ir.Kernel, stmt: ir.Compute) -> ir.Kernel:
+    """The kernel in which `stmt`, a sum or difference, gives 0 where it cancels, infinities included."""
+    types: dict[str, Type] = dict(kernel.types)
+    made = types[stmt.dst]
+    assert isinstance(made, TileType)
+    same, plain, other = (f"%same{len(types) + i}" for i in range(3))
+    types |= {same: TileType(i1, made.shape), plain: made, other: made}
+    right = stmt.args[1]
+    flip: tuple[ir.Stmt, ...] = ()
+    if stmt.op == "add":
+        flip, right = (ir.Compute(other, "sub", (0.0, right)),), ir.TileRef(other)
+    block = (
+        *flip,
+        ir.Compute(same, "eq", (stmt.args[0], right)),
+        ir.Compute(plain, stmt.op, stmt.args),
+        ir.Compute(stmt.dst, "where", (ir.TileRef(same), 0.0, ir.TileRef(plain))),
+    )
+    return _changed(kernel, stmt, block, types)
+
+
+def _changed(kernel: ir.Kernel, stmt: ir.Stmt, block: ir.Block, types: Mapping[str, Type]) -> ir.Kernel:
+    return kernel.with_body(ir.rewrite(kernel.body, lambda s: block if s is stmt else None), types)
+
+
+def _renamed(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
+    match stmt:
+        case ir.Compute(dst=dst, op=op, args=args):
+            refs = tuple(ir.TileRef(names.get(a.name, a.name)) if isinstance(a, ir.TileRef) else a for a in args)
+            return ir.Compute(
+                dst, op, refs, stmt.axis, stmt.keep, stmt.reverse, stmt.order, span=stmt.span
+            )  # fmt: skip
+        case ir.Mma(dst=dst, a=a, b=b, acc=acc, instr=instr):
+            return ir.Mma(dst, names.get(a, a), names.get(b, b), acc, instr, span=stmt.span)
+        case _:
+            return stmt

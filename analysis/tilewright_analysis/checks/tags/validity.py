@@ -1,0 +1,204 @@
+"""TW104: lanes past the edge of a tensor take part in a result.
+
+A tile that reaches past the edge of its tensor has lanes without an element. They hold what `other=` says, and then
+whatever the arithmetic makes of it. A sum, a maximum or a matrix product over them is right only if they hold what is
+neutral there: 0 for a sum, nothing above the other lanes for a maximum, and 0 times a finite number for a product. What
+is only stored does not matter, for stores drop these lanes.
+
+The second subject is infinities that cancel: `-inf - -inf` is NaN, which is what a row without any valid lane computes
+when its maximum is subtracted. It is reported where running the kernel shows it, and not claimed to be absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
+from tilewright.problem import Edit, Fix, Related
+from tilewright.source import NO_SPAN, Span
+
+from ...context import KernelContext, Site
+from ...report import Counterexample, Obligation
+from ..outcome import call_prefix, fixes_of, proved, refuted, situation, unknown
+from .counterfactual import (
+    Difference,
+    first_difference,
+    neutralized,
+    spoiled,
+    trial_sizes,
+    uncancelled,
+    unequal,
+)
+from .flow import Flow
+from .lanes import Edge
+from .uses import Clash, Use
+
+CODE = "TW104"
+_NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf")}
+_NAMES: Mapping[str, str] = {"sum": "sum", "max": "maximum", "min": "minimum", "product": "product"}
+_SECONDS = 2.0
+_HOW = "lanes past the edge"
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """One obligation for each reduction, product and accumulation that sees lanes past an edge or infinities."""
+    flow = Flow(context).run()
+    for _, group in groupby(flow.uses, key=lambda u: (id(u.stmt), u.operand)):
+        yield _lanes(context, flow, list(group))
+    for clash in flow.clashes:
+        yield from _infinities(context, flow, clash)
+
+
+# ---------------------------------------------------------------------------------------- lanes past an edge
+
+
+def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
+    first = uses[0]
+    what = f"lanes past an edge do not change this {_name(first)}"
+    span = first.stmt.span
+    open_ = [u for u in uses if not u.neutral and not any(flow.exact(e) for e in u.past)]
+    if not open_:
+        return proved(CODE, "tags", what, span, _HOW)
+    use = open_[0]
+    if not use.past:
+        return unknown(context, CODE, "tags", what, span, f"which lanes are past an edge is not known: {use.tile.lost}")
+    site = flow.site(use.stmt)
+    found = _shown(context, flow, site, use)
+    edge = min(use.past, key=lambda e: e.span)
+    if found is None:
+        missing = (
+            f"lanes past the edge of {edge.tensor} hold {use.number} in this {_name(use)}, and no sizes were found at "
+            "which that changes what is stored"
+        )
+        return unknown(context, CODE, "tags", what, span, missing, related=_related(use, edge))
+    example = _example(site, found)
+    neutral = "what is neutral" if use.kind in ("max", "min") else "0"
+    text = (
+        f"Lanes past the edge of {edge.tensor} take part in this {_name(use)} with {use.number} instead of "
+        f"{neutral}: {found.where} becomes {found.got:.6g}, and {found.repaired:.6g} without them. {situation(example)}"
+    )
+    return refuted(
+        context, CODE, "tags", what, span, text, example=example, related=_related(use, edge), how=_HOW,
+        fixes=fixes_of(_where_fix(context, use)),
+    )  # fmt: skip
+
+
+def _shown(context: KernelContext, flow: Flow, site: Site, use: Use) -> Difference | None:
+    """A run in which the lanes change what is stored."""
+    stmt = use.stmt
+    if isinstance(stmt, ir.Mma):
+        left, right = use.operands
+        operands = {stmt.a: _ordered(left.along(1)), stmt.b: _ordered(right.along(0))}
+    else:
+        operands = {use.operand: _ordered(use.tile.along(use.axis))}
+    repaired = neutralized(context.kernel, site, operands, _NEUTRAL.get(use.kind, 0.0))
+    if repaired is None:
+        return None
+    models: list[dict[str, int]] = []
+    for edge in _ordered(use.past):
+        for home, claim in flow.homes(edge):
+            decision = context.decide(home, claim)
+            if decision.verdict == "refuted":
+                models.append(context.decider.complete(decision.model, context.kernel.sizes, home.facts))
+    first = [{s: m[s] for s in context.kernel.sizes if s in m} for m in models]
+    seconds = min(_SECONDS, context.seconds_left())
+    return first_difference(context.kernel, repaired, trial_sizes(context.kernel, first), seconds, unequal)
+
+
+def _ordered(edges: frozenset[Edge]) -> list[Edge]:
+    return sorted(edges, key=lambda e: (e.span, e.axis))
+
+
+def _related(use: Use, edge: Edge) -> tuple[Related, ...]:
+    found = [Related(edge.span, f"{edge.tensor} is loaded here")]
+    at = use.tile.spoiled
+    if at is not None and at not in (NO_SPAN, use.stmt.span):
+        found.append(Related(at, "after this, lanes past the edge no longer hold what they were given"))
+    return tuple(found)
+
+
+def _name(use: Use) -> str:
+    if use.kind == "accumulation":
+        return "accumulation"
+    return _NAMES[use.kind]
+
+
+def _example(site: Site, found: Difference) -> Counterexample:
+    return Counterexample(
+        sizes=dict(found.sizes),
+        role=site.role,
+        element=found.element,
+        values={
+            f"{found.where} as it stands": f"{found.got:.9g}",
+            f"{found.where} without the fault": f"{found.repaired:.9g}",
+        },
+        replayed=True,
+    )
+
+
+def _where_fix(context: KernelContext, use: Use) -> Fix | None:
+    """Wrap the argument of a reduction in `tw.where(columns < N, …, 0.0)`."""
+    stmt = use.stmt
+    edges = _ordered(use.tile.along(use.axis))
+    shape = context.kernel.types.get(use.operand)
+    if context.source is None or not isinstance(stmt, ir.Compute) or len(edges) != 1:
+        return None
+    if not isinstance(shape, TileType) or not shape.dtype.is_float or use.kind == "accumulation":
+        return None
+    argument = _first_argument(context.source, stmt.span)
+    if argument is None:
+        return None
+    prefix = call_prefix(context)
+    edge, rank = edges[0], len(shape.shape)
+    lanes = f"{prefix}arange({shape.shape[use.axis]})"
+    origin, extent = ex.show(edge.written, prefix), ex.show(edge.extent, prefix)
+    lanes = f"{lanes} < {extent}" if origin == "0" else f"{origin} + {lanes} < {extent}"
+    if rank > 1:
+        lanes = f"({lanes})[{', '.join(':' if a == use.axis else 'None' for a in range(rank))}]"
+    neutral = {"max": f"-{prefix}inf", "min": f"{prefix}inf"}.get(use.kind, "0.0")
+    edits = (
+        Edit(Span(argument.start, argument.start), f"{prefix}where({lanes}, "),
+        Edit(Span(argument.end, argument.end), f", {neutral})"),
+    )
+    return Fix(f"Put {neutral} into the lanes past the edge", edits)
+
+
+def _first_argument(source: str, span: Span) -> Span | None:
+    """The place of the first argument of the call at `span`; None if there stands no call."""
+    text = source.encode("utf-8", "surrogatepass")[span.start : span.end]
+    start = text.find(b"(") + 1
+    if start == 0 or not text.endswith(b")") or not text[: start - 1].replace(b".", b"").replace(b"_", b"").isalnum():
+        return None
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i : i + 1] in (b"(", b"[", b"{")) - (text[i : i + 1] in (b")", b"]", b"}"))
+        if depth < 0 or (depth == 0 and text[i : i + 1] == b","):
+            return Span(span.start + start, span.start + i)
+    return None
+
+
+# ---------------------------------------------------------------------------------------- infinities that cancel
+
+
+def _infinities(context: KernelContext, flow: Flow, clash: Clash) -> Iterator[Obligation]:
+    stmt = clash.stmt
+    what = "infinities do not cancel to NaN here"
+    if clash.sure:
+        yield proved(CODE, "tags", what, stmt.span, "signs of infinities")
+        return
+    seconds = min(_SECONDS, context.seconds_left())
+    found = first_difference(
+        context.kernel, uncancelled(context.kernel, stmt), trial_sizes(context.kernel), seconds, spoiled
+    )
+    if found is None:
+        return
+    example = _example(flow.site(stmt), found)
+    text = (
+        f"Infinities of one sign are subtracted here, which is NaN, and {found.where} becomes NaN. A row without any "
+        "valid lane has the maximum -inf: subtract 0 instead, with tw.where(m == -tw.inf, 0.0, m). "
+        f"{situation(example)}"
+    )
+    yield refuted(context, CODE, "tags", what, stmt.span, text, example=example, how="interpreter")
