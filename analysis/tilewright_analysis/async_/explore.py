@@ -24,6 +24,7 @@ CONTROL = frozenset({"TW402", "TW403", "TW405", "TW407"})
 ORDER = frozenset({"TW401", "TW404"})
 CONTENT = frozenset({"TW203", "TW204"})
 TAGS = frozenset({"TW101", "TW102", "TW103"})
+EXIT = frozenset({"TW406"})
 # Sizes up to this many steps of a loop are tried when trip counts of different tiles disagree.
 SAME_COUNT_LIMIT = 8
 SAME_COUNT_SECONDS = 1.5
@@ -177,7 +178,7 @@ def _outcome(
         missing = searched.stopped or "not decided because of the first violation"
     elif broken & CONTROL and o.code not in CONTROL:
         missing = "not decided because of the first violation"
-    elif broken & ORDER and o.code in CONTENT | TAGS:
+    elif broken & ORDER and o.code in CONTENT | TAGS | EXIT:
         missing = "not decided while accesses to shared memory race"
     elif broken & CONTENT and o.code in TAGS:
         missing = "not decided while a stage is read that does not hold its tile"

@@ -27,7 +27,9 @@ class Findings(Reporter):
         name = place.buffer.name
         what = name if place.buffer.stages == 1 else f"stage {stage} of {name}"
         mine, other = f"{doing(p, o)}", f"{describe(r.instr)}{words(r.iteration)}"
-        if not r.write:
+        if r.early:
+            text = f"{what} is read by {other} before {mine} has completed"
+        elif not r.write:
             text = f"{what} is overwritten by {mine} while {other} may still read it"
         elif not write:
             text = f"{what} is read by {mine} before {other} is known to be complete"
@@ -109,18 +111,28 @@ class Findings(Reporter):
 
     def pending_at_exit(self, s: State, p: Process) -> None:
         """A process ends with asynchronous work in flight."""
-        o = p.code[-1]
         kinds: tuple[tuple[list[object], tuple[type[c.Instr], ...], str, str], ...] = (
-            (list(p.stores), (c.TmaStore,), "bulk-store group(s) still read shared memory", "tma_store_wait"),
-            (list(p.products), (c.Wgmma,), "wgmma group(s) in flight", "wgmma_wait"),
-            ([*p.copies, *p.open], (c.CpAsync, c.CpCommit), "cp.async group(s) in flight", "cp_wait"),
+            (list(p.stores), (c.TmaStore,), "bulk store", "tma_store_wait"),
+            (list(p.products), (c.Wgmma,), "wgmma", "wgmma_wait"),
+            ([*p.copies, *p.open], (c.CpAsync, c.CpCommit), "group of cp.async", "cp_wait"),
         )
-        for queue, types, words_, wait in kinds:
+        for queue, types, what, wait in kinds:
             if queue:
                 last = next(i for i in reversed(p.code) if isinstance(i, types))
-                text = f"role {self.role(p)} ends with {len(queue)} {words_}; end it with `tw.{wait}(0)`"
+                n = len(queue)
+                some = f"1 {what} that may still be" if n == 1 else f"{n} {_plural(what)} that may still be"
+                text = f"role {self.role(p)} ends with {some} in flight; end it with `tw.{wait}(0)`"
                 self.note(s, p, last, "TW406", "exit", text, touches=touched(last) | {"*"})
-        del o
+
+    def load_at_exit(self, s: State, r: Access) -> None:
+        """The program ends, and nobody has waited for a load. A race with that load says it all."""
+        if any(code == "TW401" and what in touched(r.instr) for code, what in self.found):
+            return
+        text = (
+            f"nothing waits for {describe(r.instr)}{words(r.iteration)} before the program ends, so it may still write "
+            "shared memory that belongs to another program by then"
+        )
+        self.note(s, s.processes[r.process], r.instr, "TW406", "exit", text)
 
     # ------------------------------------------------------------------------------------------- barriers
 
@@ -247,6 +259,11 @@ class Findings(Reporter):
         self.note(
             s, p, o, "TW403", "kernel", f"deadlock: {where}{reason}", fatal=True, related=related, touches=touches
         )
+
+
+def _plural(what: str) -> str:
+    head, of, rest = what.partition(" of ")
+    return f"{head}{'' if head.endswith('a') else 's'}{of}{rest}"
 
 
 def _same_loop(p: Process, a: c.Instr, b: c.Instr) -> bool:

@@ -70,6 +70,7 @@ class Machine:
             return oracle, outer, min(v for o, i, v in stuck if (o, i) == (oracle, outer))
         if any(not p.done for p in s.processes):
             self.report.deadlock(s)
+        self._loads_at_exit(s)
         return None
 
     # ------------------------------------------------------------------------------------------- control
@@ -153,6 +154,13 @@ class Machine:
         if p.products or p.stores or p.copies or p.open:
             self.report.pending_at_exit(s, p)
         p.done = True
+
+    def _loads_at_exit(self, s: State) -> None:
+        known = set[int]().union(*(p.known | p.local for p in s.processes))
+        for rows in s.accesses.values():
+            for r in rows:
+                if r.write and not r.generic and r.token not in known:
+                    self.report.load_at_exit(s, r)
 
     def _set(self, s: State, p: Process, o: c.SetScalar) -> bool:
         p.env[o.slot] = o.value(p.env)
@@ -254,12 +262,8 @@ class Machine:
             kept.append(r)
         fence = self._token(s) if generic and write else None
         turn = p.turn if generic and p.role.groups > 1 else 0
-        kept.append(
-            Access(
-                low, high, write, generic, token, fence, p.index, queue, turn, o,
-                at(p),
-            )
-        )  # fmt: skip
+        early = not write and (place.buffer.name, stage) not in s.content
+        kept.append(Access(low, high, write, generic, token, fence, p.index, queue, turn, o, at(p), early))
         s.accesses[place.buffer.name] = kept
 
     def _tile(self, s: State, p: Process, o: c.Instr, place: c.Place, stage: int) -> Value:

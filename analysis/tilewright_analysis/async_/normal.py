@@ -148,6 +148,15 @@ class Normalizer:
         tokens = list(ids)
         return tuple(out), self._knowledge(s, ids), tokens
 
+    def beside(self, s: State, oracle: int, outer: int) -> frozenset[int]:
+        """Oracles of the same family whose counts the normal form holds relative to the same position only."""
+        family = self.program.families[oracle]
+        if len(family) == 1:
+            return frozenset()
+        base = self._bases(s)
+        positions = {k for k in self.program.ties[oracle] if (k, outer) in base}
+        return frozenset(j for j in family if positions & self.program.ties[j] and not self._awaited(s, (j, outer)))
+
     def narrow(self, s: State, knowledge: list[int], tokens: list[int]) -> None:
         """Replace the knowledge sets of `s`."""
         sets = iter(knowledge)

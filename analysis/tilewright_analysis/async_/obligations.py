@@ -99,7 +99,7 @@ def _barriers(kernel: ir.Kernel, stmts: list[ir.Stmt]) -> list[Obligation]:
         out.append(Obligation("TW407", n, f"each phase of {n} gets the arrivals it counts", s.span))
     if any(isinstance(s, ir.BarrierWait | ir.Sync) for s in stmts):
         out.append(Obligation("TW403", "kernel", "no schedule blocks forever", kernel.span))
-    if any(isinstance(s, ir.Wgmma | ir.TmaStore | ir.CpAsync) for s in stmts):
+    if any(isinstance(s, ir.Wgmma | ir.TmaStore | ir.TmaLoad | ir.CpAsync) for s in stmts):
         out.append(Obligation("TW406", "exit", "no asynchronous work is pending at the end", kernel.span))
     return out
 

@@ -117,13 +117,15 @@ def search(
                 continue
             exact.add(whole)
         # Last in, first out: depth first ends loops as early as it can.
-        more, fewer = _fork(program, s, *fork)
+        more, fewer = _fork(program, s, *fork, normal.beside(s, fork[0], fork[1]))
         work.extend(x for x in ((fewer, more) if breadth_first else (more, fewer)) if x is not None)
     complete = not work and not stopped and not fatal
     return Searched(reporter.found, complete, stopped, len(seen) + len(exact), machine.steps, meets)
 
 
-def _fork(program: c.Program, s: State, oracle: int, outer: int, v: int) -> tuple[State | None, State | None]:
+def _fork(
+    program: c.Program, s: State, oracle: int, outer: int, v: int, beside: frozenset[int]
+) -> tuple[State | None, State | None]:
     """The states in which the trip count is more than `v`, and at most `v`."""
     other = s.clone()
     o = program.oracles[oracle]
@@ -133,17 +135,18 @@ def _fork(program: c.Program, s: State, oracle: int, outer: int, v: int) -> tupl
         low, high = (max(low, v + 1), high) if which == 0 else (low, min(high, v))
         feasible[which] = low <= high
         state.oracles[oracle, outer] = (low, high)
-        # What constants decide holds for all counts of one quantity; larger numbers would keep them apart forever.
-        if v < program.limits[oracle]:
-            feasible[which] &= _carry_over(program, state, oracle, outer)
+        # What constants decide holds for all counts of one quantity; larger numbers would keep them apart forever,
+        # except for counts that the normal form holds relative to the same position.
+        family = frozenset(program.families[oracle]) if v < program.limits[oracle] else beside
+        feasible[which] &= _carry_over(program, state, oracle, outer, family)
     return (s if feasible[0] else None), (other if feasible[1] else None)
 
 
-def _carry_over(program: c.Program, s: State, oracle: int, outer: int) -> bool:
-    """Narrow the other counts of the family by what the count says of their common quantity; False if none is left."""
+def _carry_over(program: c.Program, s: State, oracle: int, outer: int, family: frozenset[int]) -> bool:
+    """Narrow other counts of the family by what the count says of their common quantity; False if none is left."""
     trip = program.oracles[oracle].trip
     low, high = s.oracles[oracle, outer]
-    for j in program.families[oracle]:
+    for j in family:
         o = program.oracles[j]
         if j == oracle or not trip.form.terms:
             continue

@@ -59,18 +59,45 @@ class _Solver:
         assumptions = [self.scalar(a.expr) for a in self.program.kernel.assumptions]
         for programs, number in GRIDS:
             for values in islice(self.candidates((self.tiles or 1) * programs), LIMIT):
-                env = [*values, number]
-                try:
-                    if not all(a(env) for a in assumptions) or not self.fits(env, programs, number):
-                        continue
-                    shown = self.shown(env, programs)
-                except ZeroDivisionError:
-                    continue
-                if shown is not None:
-                    sizes = dict(zip(self.names, values, strict=True))
-                    used = programs if self.tiles is not None else 1
-                    return Sizes(sizes, self.tiles, number, used, shown[0])
+                found = self.found_at(values, programs, number, assumptions)
+                if found is not None:
+                    return found
+        # The grid may be larger than those: as many programs as give each that number of tiles.
+        for values in islice(self.candidates(self.tiles), LIMIT) if self.tiles is not None else ():
+            for programs, number in self.grids(values, self.tiles or 1):
+                found = self.found_at(values, programs, number, assumptions)
+                if found is not None:
+                    return found
         return None
+
+    def found_at(
+        self, values: tuple[int, ...], programs: int, number: int, assumptions: list[c.Scalar]
+    ) -> Sizes | None:
+        """The sizes `values` if the issue happens there, in program `number` of `programs`."""
+        env = [*values, number]
+        try:
+            if not all(a(env) for a in assumptions) or not self.fits(env, programs, number):
+                return None
+            shown = self.shown(env, programs)
+        except ZeroDivisionError:
+            return None
+        if shown is None:
+            return None
+        sizes = dict(zip(self.names, values, strict=True))
+        return Sizes(sizes, self.tiles, number, programs if self.tiles is not None else 1, shown[0])
+
+    def grids(self, values: tuple[int, ...], tiles: int) -> Iterator[tuple[int, int]]:
+        """(programs, program) that share the grid at these sizes so that the program takes `tiles` tiles."""
+        for count, oracle in self.counts:
+            if oracle.is_programs:
+                try:
+                    total = count([*values, 0])
+                except ZeroDivisionError:
+                    return
+                programs = max(1, -(-total // tiles))
+                if programs > GRIDS[-1][0]:
+                    yield programs, 0
+                    yield programs, max(0, total - (tiles - 1) * programs - 1)
 
     def at(self, env: list[int], outer: int, programs: int) -> list[int]:
         """The environment in the program's tile number `outer`."""
@@ -110,17 +137,22 @@ class _Solver:
             for n in self.program.oracles[i].trip.form.names() & most.keys():
                 if not self.program.oracles[i].is_programs and abs(low) < inf:
                     most[n] = max(most[n], int(low), 1)
-        multiple = forms.Facts.of(self.program.kernel.assumptions).multiple
+        facts = forms.Facts.of(self.program.kernel.assumptions)
         lists: list[list[int]] = []
         for n in self.names:
-            unit = multiple.get(n, 1)
+            unit = facts.multiple.get(n, 1)
+            least, greatest = facts.lower.get(n, 1), facts.upper.get(n, inf)
             mine = sorted(steps[n], reverse=True) or [1]
             values = [step * k for step in mine for k in range(1, most[n] + 2)] + [0]
             for step in mine:
                 for k in range(most[n] + 2):
                     values += [step * k + unit, step * k - unit, step * k + 1]
+            values += [near for v in self.named(n) for near in (v, v + unit, v - unit)]
+            # A size that is at least some large number takes the values just above that.
+            values += [-(-(least + v) // unit) * unit for v in values if least > 1 and v >= 0]
             kept = [v for v in dict.fromkeys(values) if v >= 0 and v % unit == 0]
-            lists.append([v for v in kept if self.allowed(n, v)])
+            inside = [v for v in kept if least <= v <= greatest or (v == 0 and least <= 1)]
+            lists.append([v for v in inside if self.allowed(n, v)])
         everything = product(*lists)
         if prod(map(len, lists)) > 20 * LIMIT:
             yield from everything
@@ -144,6 +176,15 @@ class _Solver:
             ):
                 return False
         return True
+
+    def named(self, name: str) -> list[int]:
+        """The numbers that assumptions mention together with a size."""
+        found: list[int] = []
+        for a in self.program.kernel.assumptions:
+            for part in ex.walk(a.expr):
+                if isinstance(part, ex.Bin) and name in ex.names(part):
+                    found += [e.value for e in (part.lhs, part.rhs) if isinstance(e, ex.Int)]
+        return list(dict.fromkeys(found))
 
     def steps(self) -> dict[str, set[int]]:
         """The numbers by which each size is divided anywhere."""

@@ -31,7 +31,8 @@ class Access:
     """One access to a range of rows of a stage that later accesses may have to be ordered after.
 
     `token` is its completion; `fence` (writes of the generic proxy) its visibility to the asynchronous proxy. `turn`
-    numbers the generic writes of the process since its last sync, `queue` names what completes in order.
+    numbers the generic writes of the process since its last sync, `queue` names what completes in order. `early`: a
+    read of a stage that nothing had been written to, for messages.
     """
 
     low: int
@@ -45,6 +46,7 @@ class Access:
     turn: int
     instr: c.Instr
     iteration: Iteration
+    early: bool = False
 
 
 class Process:
