@@ -13,7 +13,7 @@ from ..report import Family, Obligation
 from . import asynchronous
 from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
-from .memory import leading_index, load_bounds, offset_width, ring_index, store_bounds
+from .memory import global_order, leading_index, load_bounds, offset_width, ring_index, store_bounds
 from .resources import role_warps, shared_memory, threads_registers
 from .tags import validity
 
@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory.leading_index", "memory", ("TW201", "TW202"), leading_index.check),
     Check("memory.load_bounds", "memory", ("TW201",), load_bounds.check),
     Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
+    Check("memory.global_order", "memory", ("TW206",), global_order.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),

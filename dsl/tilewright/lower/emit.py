@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from tilewright.dtypes import f8e4m3
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -32,7 +33,7 @@ class Module:
     descriptors: dict[Descriptor, str] = field(default_factory=dict[Descriptor, str])
 
     def __post_init__(self) -> None:
-        self.constants = Constants(self.names)
+        self.constants = Constants(self.names, native_float8=_converts_to_float8(self.kernel.target))
         self.divisors = kernel_divisors(self.kernel)
         self.tiles = {n: t for n, t in self.kernel.types.items() if isinstance(t, TileType)}
 
@@ -46,6 +47,12 @@ class Module:
         if key not in self.descriptors:
             self.descriptors[key] = self.names.fresh(f"{view.tensor}_desc")
         return self.descriptors[key]
+
+
+def _converts_to_float8(target: str) -> bool:
+    """Whether a target has `cvt` to the 8-bit floats (PTX ISA, cvt: sm_89 and newer)."""
+    arch = TARGETS[target].arch
+    return isinstance(arch, int) and arch >= f8e4m3.least
 
 
 class FunctionEmitter:

@@ -92,6 +92,19 @@ def philox_(seed, offset):
         k1 = k1 + 0xBB67AE85
     return c0
 """,
+    "to_f8e5m2_": """\
+@gluon.jit
+def to_f8e5m2_(x):
+    # To nearest even, saturating. Below 2**-14 codes are multiples of 2**-16, which is the last place of 128 + |x|;
+    # above, the mantissa loses 21 bits, and the exponents of f32 and f8e5m2 differ by 112.
+    bits = x.to(gl.uint32, bitcast=True)
+    size = gl.minimum(gl.abs(x), 57344.0)
+    plain = size.to(gl.uint32, bitcast=True)
+    small = (size + 128.0).to(gl.uint32, bitcast=True) - 0x43000000
+    large = ((plain + 0xFFFFF + ((plain >> 21) & 1)) >> 21) - (112 << 2)
+    code = gl.where(x != x, 0x7F, gl.where(size < 2.0**-14, small, large)) | ((bits >> 24) & 0x80)
+    return code.to(gl.uint8).to(gl.float8e5, bitcast=True)
+""",
     "uniform_": """\
 @gluon.jit
 def uniform_(bits):

@@ -101,8 +101,8 @@ def _check_types(kernel: ir.Kernel, target: Target) -> None:
         where = _definition(kernel, name)
         if (
             isinstance(type_, TileType | SharedType)
-            and isinstance(target.arch, int)
-            and target.arch < (least := type_.dtype.least)
+            and (least := type_.dtype.least)
+            and not (isinstance(target.arch, int) and target.arch >= least)
         ):
             having = ", ".join(t.name for t in TARGETS.values() if isinstance(t.arch, int) and t.arch >= least)
             raise LoweringError(f"{target.name} cannot convert to {type_.dtype}; {having} can", where)

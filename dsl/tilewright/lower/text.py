@@ -12,7 +12,7 @@ from tilewright.source import NO_SPAN, Span
 _RESERVED = frozenset((
     "triton", "torch", "gluon", "gl", "tma", "mbarrier", "async_copy", "mma_v2", "cdna3", "cdna4", "fence_async_shared",
     "warpgroup_mma", "warpgroup_mma_wait", "TensorDescriptor", "PropagateNan", "NAN", "tanh_", "max_", "min_", "add_",
-    "multiply_", "argmax_", "argmin_", "floordiv_", "mod_", "philox_", "uniform_", "libdevice",
+    "multiply_", "argmax_", "argmin_", "floordiv_", "mod_", "philox_", "to_f8e5m2_", "uniform_", "libdevice",
     "launch", "prepare", "run", "check", "tiles", "programs", "processors", "slot", "axis", "extent", "stride",
     "message", "holds", "min", "max", "range", "zip", "enumerate", "float", "int", "bool", "print", "len",
     "isinstance", "ValueError",

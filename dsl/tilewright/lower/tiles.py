@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tilewright.dtypes import DType, bf16, f16, f32
+from tilewright.dtypes import DType, bf16, f8e5m2, f16, f32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
@@ -48,6 +48,7 @@ class Constants:
     layouts: dict[Layout, str] = field(default_factory=dict[Layout, str])
     helpers: set[str] = field(default_factory=set[str])
     nan: bool = False
+    native_float8: bool = True
 
     def layout(self, layout: Layout) -> str:
         """The name of a layout; slices are written in place from their parent's name."""
@@ -110,6 +111,10 @@ def compute_text(
         case "copy":
             return args[0]
         case "cast":
+            if dtype == f8e5m2 and not constants.native_float8:
+                # What Triton 3.6 does there truncates to f16 first, and turns NaN into zero.
+                constants.helper("to_f8e5m2_")
+                return f"to_f8e5m2_({args[0]}.to(gl.float32))"
             return f"{args[0]}.to(gl.{dtype.gluon})"
         case "bitcast":
             return f"{args[0]}.to(gl.{dtype.gluon}, bitcast=True)"
