@@ -1,8 +1,8 @@
 """TW206: a tensor that the kernel both reads and writes.
 
 Nothing orders accesses to global memory between programs, and between the threads of a program only a barrier does,
-which ordinary code has no reason to put there. One pattern needs no order: a tile that is loaded, computed on and stored
-back to its place, by the one program that owns it. Everything else is left open.
+which ordinary code has no reason to put there. One pattern needs no order: a tile that is loaded, computed on and
+stored back to its place, by the one program that owns it. Everything else is left open.
 """
 
 from __future__ import annotations
