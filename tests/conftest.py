@@ -1,8 +1,23 @@
-"""What all tests share: those marked `gpu` are skipped where there is no CUDA device."""
+"""What all tests share: a history of their own; those marked `gpu` are skipped where there is no CUDA device."""
 
 import importlib.util
+import os
+import tempfile
 
 import pytest
+
+_folder = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runs that tests do, and the processes that they start, are not written to the history of whoever tests."""
+    folder = tempfile.TemporaryDirectory(prefix="tilewright-history-", ignore_cleanup_errors=True)
+    config.stash[_folder] = folder
+    os.environ["TILEWRIGHT_HISTORY"] = os.path.join(folder.name, "history.db")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_folder].cleanup()
 
 
 def _missing_for_gpu_tests() -> str | None:

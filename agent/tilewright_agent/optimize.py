@@ -14,7 +14,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError, show
 from tilewright.layout import LayoutError
 from tilewright.source import SourceText
-from tilewright_agent.rewrite import Source
+from tilewright_agent.rewrite import Point, Source
 from tilewright_agent.rules import proposals
 from tilewright_agent.runner import Runner, RunResult
 from tilewright_agent.search import Search, State
@@ -44,6 +44,14 @@ EXPLAINED = 3  # variants without a prediction that are verified all the same, t
 WORTH = 0.99  # a variant that is not at least this much faster is not worth a change
 
 
+class OnResult(Protocol):
+    """Hears of each run of a variant, such as a history."""
+
+    def __call__(self, unit: KernelUnit, verdict: str, configuration: Point, result: RunResult) -> None:
+        """`configuration` are the values of the variant's policies."""
+        ...
+
+
 class Check(Protocol):
     """What verifies: `tilewright_analysis.check_unit`."""
 
@@ -63,6 +71,7 @@ def optimize(
     limit: int = 24,
     sizes: Sizes | None = None,
     device: str = "H200",
+    on_result: OnResult | None = None,
 ) -> Optimization:
     """Look for a faster variant of a kernel that the verifier proves and that assumes nothing else.
 
@@ -78,21 +87,23 @@ def optimize(
         limit: how many variants are verified at most.
         sizes: problem sizes to judge at; by default large ones that the kernel's assumptions allow.
         device: the device of the static model.
+        on_result: hears of each run.
     """
-    return _Optimizer(unit, source, runner, check, progress, cancelled, limit, sizes, device).run()
+    return _Optimizer(unit, source, runner, check, progress, cancelled, limit, sizes, device, on_result).run()
 
 
 class _Optimizer:
     def __init__(
         self, unit: KernelUnit, source: SourceText | None, runner: str | None, check: Check,
         progress: Progress | None, cancelled: Callable[[], bool] | None, limit: int, sizes: Sizes | None, device: str,
+        on_result: OnResult | None,
     ) -> None:  # fmt: skip
         if unit.kernel is not None and any(c.value != c.default for c in unit.kernel.consts):
             unit = unit.with_consts(unit.kernel.target)
         self.unit, self.document, self.runner, self.check = unit, source, runner, check
         self.progress, self.limit, self.device = progress or _silent, max(1, limit), device
         self.cancelled = cancelled or (lambda: False)
-        self.wanted = sizes
+        self.wanted, self.on_result = sizes, on_result
         self.sizes: Sizes = {}
         self.seen: dict[str, Candidate] = {}
         self.notes: list[str] = []
@@ -269,6 +280,8 @@ class _Optimizer:
         return best
 
     def _judge(self, candidate: Candidate, result: RunResult) -> None:
+        if self.on_result is not None:
+            self.on_result(candidate.unit, candidate.verdict, candidate.point, result)
         if result.status != "ok" or result.correct is False:
             candidate.reason = (result.message.splitlines() or ["it failed"])[0]
 

@@ -42,8 +42,9 @@ class Case:
 class RunResult:
     """What became of a run. `status` is "ok", "failed" or "cancelled"; `failure` names the kind of failure.
 
-    `device` is what executed the kernel and `label` a caption for people. `median_ms` and `baseline_ms` are those of
-    the first timed shape, on a GPU only. `message` says what went wrong, for a person; empty when all is well.
+    `device` is what executed the kernel, `machine` the host that has it, and `label` a caption for people.
+    `median_ms` and `baseline_ms` are those of the first timed shape, on a GPU only. `message` says what went wrong, for
+    a person; empty when all is well.
     """
 
     kernel: str
@@ -59,6 +60,7 @@ class RunResult:
     failure: str = ""
     cases: tuple[Case, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    machine: str = ""
 
 
 def run_unit(
@@ -108,6 +110,11 @@ class Runner:
         found = self.connection.hello.get("versions")
         return {str(k): str(v) for k, v in cast("Message", found).items()} if isinstance(found, dict) else {}
 
+    @property
+    def machine(self) -> str:
+        """The host that the worker runs on."""
+        return str(self.connection.hello.get("host") or "")
+
     def run(
         self,
         unit: KernelUnit,
@@ -154,7 +161,10 @@ class Runner:
         if answer.get("status") != "ok":
             failure = str(answer.get("failure"))
             message = f"{failure}: {answer.get('message')}"
-            return RunResult(name, "failed", device, label, message=message, failure=failure, versions=self.versions)
+            return RunResult(
+                name, "failed", device, label, message=message, failure=failure, versions=self.versions,
+                machine=self.machine,
+            )  # fmt: skip
         cases = tuple(_case(c) for c in cast("list[Message]", answer.get("cases") or []))
         verdicts = {c.correct for c in cases}
         correct = False if False in verdicts else True if True in verdicts else None
@@ -165,7 +175,7 @@ class Runner:
         return RunResult(
             name, "ok", device, label, correct, max(errors, default=None),
             timed.median_ms if timed else None, timed.baseline_ms if timed else None,
-            tuple(c.sizes for c in cases), "\n".join(wrong), "", cases, self.versions,
+            tuple(c.sizes for c in cases), "\n".join(wrong), "", cases, self.versions, self.machine,
         )  # fmt: skip
 
 

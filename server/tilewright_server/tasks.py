@@ -7,16 +7,23 @@ carries. All raise UsageError with what the person has to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from tilewright.frontend import KernelUnit
 from tilewright.source import SourceText
 from tilewright_server import engine, stages
 from tilewright_server.errors import UsageError
 
+if TYPE_CHECKING:
+    from tilewright_agent import runner as runners
+    from tilewright_agent.rewrite import Point
+
 
 class RunResult(TypedDict):
-    """What became of a run; times are in milliseconds, and null unless a GPU was timed."""
+    """What became of a run; times are in milliseconds, and null unless a GPU was timed.
+
+    `notes` say what else a person should know, such as that the history could not be written.
+    """
 
     device: str
     label: str
@@ -26,6 +33,7 @@ class RunResult(TypedDict):
     baseline_ms: float | None
     shapes: list[dict[str, int]]
     message: str
+    notes: list[str]
 
 
 class Variant(TypedDict):
@@ -74,10 +82,12 @@ def run_unit(
     unit: KernelUnit, runner: str, shapes: Sequence[Mapping[str, int]] | None, progress: OnProgress
 ) -> RunResult:
     """The same for a unit, at the given problem sizes (None: some that the tiles divide, some with remainders)."""
+    from tilewright_agent import history
     from tilewright_agent import runner as runners
 
     engine.healthy_kernel(unit)
     result = runners.run_unit(unit, runner, shapes, lambda message, share: progress(message, round(100 * share)))
+    trouble = history.note(history.record_of("run", unit, unit.path, result))
     if result.status != "ok":
         raise UsageError(f"{unit.name} was not run: {result.message}")
     return {
@@ -89,28 +99,40 @@ def run_unit(
         "baseline_ms": result.baseline_ms,
         "shapes": [dict(shape) for shape in result.shapes],
         "message": result.message,
+        "notes": [trouble] if trouble else [],
     }
 
 
 def optimize(*, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress) -> OptimizeResult:
     """Look for a faster variant of a kernel that is proved; measured where the runner has a GPU, else predicted."""
+    from tilewright_agent import history
     from tilewright_agent.optimize import optimize as search
 
-    unit = _unit(source, kernel, target)
-    engine.healthy_kernel(unit)
+    original = _unit(source, kernel, target)
+    engine.healthy_kernel(original)
+    troubles: dict[str, None] = {}  # each only once
+
+    def record(unit: KernelUnit, verdict: str, configuration: Point, result: runners.RunResult) -> None:
+        made = history.record_of(
+            "optimize", unit, unit.path, result, verdict=verdict, configuration=dict(configuration)
+        )
+        if trouble := history.note(made):
+            troubles[trouble] = None
+
     found = search(
-        unit,
+        original,
         source=source,
         runner=runner,
         check=engine.check,
         progress=lambda message, share: progress(message, round(100 * share)),
+        on_result=record,
     )
     return {
         "kernel": found.kernel,
         "original": found.original,
         "proposed": found.proposed,
         "verdict": found.verdict,
-        "summary": found.summary,
+        "summary": found.summary + "".join(f"\n{trouble}\n" for trouble in troubles),
         "variants": [
             {"title": v.title, "verdict": v.verdict, "predicted_us": v.predicted_us, "measured_ms": v.measured_ms}
             for v in found.variants

@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(result, indent=2))
     else:
         _print(unit.name, result)
+    for note in result["notes"]:
+        print(f"tilewright: {note}", file=sys.stderr)
     return int(result["correct"] is False)
 
 
