@@ -75,12 +75,13 @@ def _float8_codes(values: Array, dtype: DType) -> Array:
     table = _FLOAT8[dtype.name]
     middles = (table[:-1] + table[1:]) / 2
     single = np.asarray(values, np.float32)
-    magnitude = np.abs(single).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        magnitude = np.abs(single).astype(np.float64)
     code = np.searchsorted(middles, magnitude)
     tie = magnitude == middles[np.minimum(code, len(middles) - 1)]
     code = np.minimum(code + (tie & (code % 2 == 1) & (code < len(middles))), len(table) - 1)
-    code = np.where(np.isnan(single), 0x7F, code)
-    return (code | (np.signbit(single) << 7)).astype(np.uint8)
+    signed = code | (np.signbit(single) << 7)
+    return np.where(np.isnan(single), 0x7F, signed).astype(np.uint8)
 
 
 def _float8_decoded(codes: Array, dtype: DType) -> Array:

@@ -102,7 +102,8 @@ def to_f8e5m2_(x):
     plain = size.to(gl.uint32, bitcast=True)
     small = (size + 128.0).to(gl.uint32, bitcast=True) - 0x43000000
     large = ((plain + 0xFFFFF + ((plain >> 21) & 1)) >> 21) - (112 << 2)
-    code = gl.where(x != x, 0x7F, gl.where(size < 2.0**-14, small, large)) | ((bits >> 24) & 0x80)
+    code = gl.where(size < 2.0**-14, small, large) | ((bits >> 24) & 0x80)
+    code = gl.where(x != x, 0x7F, code)
     return code.to(gl.uint8).to(gl.float8e5, bitcast=True)
 """,
     "uniform_": """\
