@@ -20,14 +20,22 @@ def in_kernel(name: str) -> NoReturn:
 
 
 class Scalar:
-    """An integer scalar: a size, a program number, a loop variable, or arithmetic over them (32 bits in the kernel)."""
+    """An integer scalar: a size, a program number, a loop variable, or arithmetic over them (32 bits in the kernel).
+
+    Arithmetic in ordinary Python, as in the annotation `Global[f32, M * 2]`, gives a scalar without a value: the front
+    end reads the expression from the source.
+    """
 
     def __add__(self, other: Scalar | int) -> Scalar:
         """Sum."""
-        in_kernel("arithmetic")
+        return Scalar()
 
     __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
     __mod__ = __rmod__ = __xor__ = __rxor__ = __and__ = __lshift__ = __rshift__ = __add__
+
+    def __neg__(self) -> Scalar:
+        """Negation."""
+        return Scalar()
 
     def __lt__(self, other: Scalar | int) -> bool:
         """Comparison."""
