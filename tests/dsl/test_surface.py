@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
 import tilewright as tw
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
@@ -43,7 +44,7 @@ def copy(X: Global[f32, M, N * 2], Y: Global[f32, M, tw.cdiv(N * 4, 2)], Z: Glob
 
 
 def test_operations_outside_of_kernels_say_where_they_belong():
-    with pytest.raises(tw.KernelBodyError, match="body of a @tw.kernel function"):
+    with pytest.raises(tw.KernelBodyError, match=r"body of a @tw\.kernel function"):
         tw.zeros(tw.f32, (4,))
     (m, n) = tw.sizes("M", "N")
     with pytest.raises(tw.KernelBodyError):
