@@ -18,7 +18,7 @@ from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
 from tilewright_agent.worker.grade import TOLERANCE
 from tilewright_agent.worker.protocol import PROTOCOL, Message
-from tilewright_analysis.perf.shapes import Sizes, contracted_sizes, roles, tensor_shapes
+from tilewright_analysis.perf.shapes import Sizes, broken_assumption, contracted_sizes, roles, tensor_shapes
 
 JOB_SECONDS = 300.0
 
@@ -28,12 +28,20 @@ class NotRunnable(Exception):
 
 
 def build_job(
-    unit: KernelUnit, kernel: ir.Kernel, identity: str, shapes: Sequence[Sizes], *, gpu: bool, measured: int = 0
+    unit: KernelUnit,
+    kernel: ir.Kernel,
+    identity: str,
+    shapes: Sequence[Sizes],
+    *,
+    gpu: bool,
+    measured: int = 0,
+    against: ir.Kernel | None = None,
 ) -> Message:
     """A job that checks `kernel` (the unit's, as written) on `shapes` and times the first `measured` of them.
 
     For a GPU the kernel is lowered here, and small shapes of a kernel without a reference are interpreted here, so that
-    the worker needs nothing of the language. Raises NotRunnable.
+    the worker needs nothing of the language. `against` is a kernel to race instead of the reference; its arguments
+    correspond by position. Raises NotRunnable.
     """
     role = roles(kernel)
     arguments = [
@@ -49,11 +57,13 @@ def build_job(
         if gpu and not unit.reference and not case["measure"]:
             case |= _interpreted(kernel, role, sizes, i + 1)
         cases.append(case)
+    rival: Message = {}
+    if against is not None:
+        _require_same_arguments(kernel, against, shapes)
+        rival = {"baseline": {"kernel": against.name, **_program(against, gpu)}}
     return {
         "type": "job", "protocol": PROTOCOL, "id": identity, "kernel": unit.name,
-        "device": "gpu" if gpu else "interpreter",
-        "module": _generated(kernel) if gpu else "",
-        "dsl": {} if gpu else {"source": module_source(kernel), "kernel": kernel.name},
+        "device": "gpu" if gpu else "interpreter", **_program(kernel, gpu), **rival,
         "arguments": arguments, "reference": unit.reference, "tolerance": _tolerances(kernel, role, shapes),
         "cases": cases, "seconds": JOB_SECONDS,
     }  # fmt: skip
@@ -69,6 +79,39 @@ def _tolerances(kernel: ir.Kernel, role: Mapping[str, str], shapes: Sequence[Siz
     depth = max((sizes[n] for sizes in shapes for n in contracted_sizes(kernel)), default=1)
     outputs = [p.name for p in kernel.params if role[p.name] != "in" and p.type.dtype.name == "f32"]
     return {name: TOLERANCE["f32"] + depth / 16 * 2**-23 for name in outputs}
+
+
+def _program(kernel: ir.Kernel, gpu: bool) -> Message:
+    return {
+        "module": _generated(kernel) if gpu else "",
+        "dsl": {} if gpu else {"source": module_source(kernel), "kernel": kernel.name},
+    }
+
+
+def _require_same_arguments(kernel: ir.Kernel, against: ir.Kernel, shapes: Sequence[Sizes]) -> None:
+    """Raises NotRunnable unless both take the same tensors, by position, at every shape."""
+
+    def signature(of: ir.Kernel, sizes: Sizes) -> list[tuple[str, str, tuple[int, ...]]]:
+        role, shape = roles(of), tensor_shapes(of, sizes)
+        return [(role[p.name], p.type.dtype.name, shape[p.name]) for p in of.params]
+
+    for sizes in shapes:
+        if missing := [n for n in against.sizes if n not in sizes]:
+            raise NotRunnable(f"{against.name} has a size {missing[0]}, which {kernel.name} has not")
+        if broken := broken_assumption(against, sizes):
+            raise NotRunnable(f"{against.name} assumes {broken}, which {_text(sizes)} breaks")
+        mine, other = signature(kernel, sizes), signature(against, sizes)
+        if mine == other:
+            continue
+        if len(mine) != len(other):
+            raise NotRunnable(f"{kernel.name} has {len(mine)} tensors, {against.name} has {len(other)}")
+        i = next(i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b)
+        a, b = (f"{s[1]} {'×'.join(map(str, s[2]))} ({s[0]})" for s in (mine[i], other[i]))
+        raise NotRunnable(f"argument {i + 1} is {a} in {kernel.name} and {b} in {against.name}: they cannot be raced")
+
+
+def _text(sizes: Sizes) -> str:
+    return ", ".join(f"{n} = {v}" for n, v in sizes.items())
 
 
 def _generated(kernel: ir.Kernel) -> str:

@@ -25,7 +25,8 @@ INTERPRETER = "interpreter (no GPU)"
 class Case:
     """One shape. `max_error` is relative to the element plus the root mean square of the output.
 
-    Times are None unless a GPU was timed. `correct` None: there was nothing to compare with.
+    Times are None unless a GPU was timed. `correct` None: there was nothing to compare with. `baseline_message` says
+    what is wrong with the results of a kernel that was to be raced.
     """
 
     sizes: Mapping[str, int]
@@ -36,6 +37,7 @@ class Case:
     baseline_ms: float | None = None
     baseline_spread_ms: float | None = None
     message: str = ""
+    baseline_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,19 @@ class Runner:
         shapes: Sequence[Sizes] | None = None,
         progress: Progress | None = None,
         measured: int | None = None,
+        against: KernelUnit | None = None,
     ) -> RunResult:
-        """Run one kernel. `measured`: how many of the shapes, from the first, a GPU times (default: all given ones)."""
+        """Run one kernel. `measured`: how many of the shapes, from the first, a GPU times (default: all given ones).
+
+        `against` is a kernel to time beside it instead of the reference; it takes the same tensors, by position.
+        """
         kernel = unit.kernel
-        errors = [p for p in unit.problems if p.severity == "error"]
-        if kernel is None or errors:
-            text = errors[0].message if errors else "it could not be understood"
-            return RunResult(unit.name, "failed", message=f"{unit.name} is not run: {text}", failure="compile")
+        for each in (unit, against) if against is not None else (unit,):
+            errors = [p for p in each.problems if p.severity == "error"]
+            if each.kernel is None or errors:
+                text = errors[0].message if errors else "it could not be understood"
+                return RunResult(unit.name, "failed", message=f"{each.name} is not run: {text}", failure="compile")
+        assert kernel is not None
         gpu = self.has_gpu
         if shapes is None:
             large = large_shapes(kernel) if gpu else ()
@@ -145,6 +153,7 @@ class Runner:
             job = build_job(
                 unit, kernel, str(next(self._numbers)), shapes, gpu=gpu,
                 measured=len(shapes) if measured is None else measured,
+                against=against.kernel if against is not None else None,
             )  # fmt: skip
         except NotRunnable as error:
             return RunResult(unit.name, "failed", message=str(error), failure="compile")
@@ -191,6 +200,7 @@ def _case(found: Message) -> Case:
         found.get("baseline_ms"),
         found.get("baseline_spread_ms"),
         str(found.get("message") or ""),
+        str(found.get("baseline_message") or "") if found.get("baseline_correct") is False else "",
     )
 
 

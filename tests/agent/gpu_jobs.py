@@ -65,7 +65,7 @@ def write(folder: Path) -> None:
     cases = [{"sizes": {"N": 64}, "shapes": {"X": [64], "OUT": [64]}, "seed": 1}]
     for expected, module in BAD_MODULES.items():
         jobs.append((expected, {
-            "type": "job", "protocol": 1, "id": expected, "kernel": expected, "device": "gpu", "module": module,
+            "type": "job", "protocol": 2, "id": expected, "kernel": expected, "device": "gpu", "module": module,
             "arguments": arguments, "reference": "X * 2", "cases": cases, "seconds": 60 if expected != "timeout" else 15,
         }))  # fmt: skip
     unnamed = FMA.replace(', reference="X * Y + X"', "")

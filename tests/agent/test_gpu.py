@@ -40,7 +40,7 @@ def test_a_kernel_that_misbehaves_leaves_the_worker_alone(module: str, failures:
     argument = {"name": "X", "dtype": "f32", "role": "in"}
     out = {"name": "OUT", "dtype": "f32", "role": "out"}
     job = {
-        "type": "job", "protocol": 1, "id": "bad", "kernel": "bad", "device": "gpu", "module": module,
+        "type": "job", "protocol": 2, "id": "bad", "kernel": "bad", "device": "gpu", "module": module,
         "arguments": [argument, out], "reference": "X * 2", "seconds": 20,
         "cases": [{"sizes": {}, "shapes": {"X": [64], "OUT": [64]}, "seed": 1}],
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import linecache
 import math
@@ -44,10 +45,12 @@ class Cuda:
         text = job.get("module")
         if not isinstance(text, str) or not text:
             raise JobError("bad job", "the job brings no generated module, which a GPU needs")
-        name = f"<tilewright {job.get('kernel', 'kernel')}>"
+        # Two kernels of a job may have the same name; triton and linecache must not take one for the other.
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        name = f"<tilewright {job.get('kernel', 'kernel')} {digest}>"
         # Triton reads the source of its functions through linecache, so no file is needed.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        module = types.ModuleType("tilewright_generated")
+        module = types.ModuleType(f"tilewright_generated_{digest}")
         module.__file__ = name
         sys.modules[module.__name__] = module  # where inspect and triton look up the module of a function
         try:

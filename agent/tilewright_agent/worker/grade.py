@@ -138,15 +138,21 @@ def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
             raise JobError("reference", str(error)) from None
     progress("compile", 0, len(cases), f"loading {job.get('kernel', 'the kernel')}")
     kernel = device.kernel(job)
+    rival = device.kernel(_rival(job)) if job.get("baseline") else None
     done: list[Message] = []
     for i, case in enumerate(cases):
         sizes = ", ".join(f"{name}={value}" for name, value in case.get("sizes", {}).items())
         progress("check", i, len(cases), f"checking {sizes}")
         grading = _Case(job, case, arguments, reference, device, kernel)
         result = grading.check(int(case.get("seed", 1)))
+        fair: Kernel | None = None
+        if rival is not None:
+            other = _Case(job, case, arguments, reference, device, rival).check(int(case.get("seed", 1)))
+            result |= {f"baseline_{key}": other[key] for key in ("correct", "max_error", "message")}
+            fair = rival if other["correct"] is not False else None  # a wrong kernel is no opponent
         if result["correct"] is not False and case.get("measure"):
             progress("time", i, len(cases), f"timing {sizes}")
-            result |= grading.time(int(case.get("seed", 1)) + 1000)
+            result |= grading.time(int(case.get("seed", 1)) + 1000, fair, rival is None)
             if result["correct"] and not case.get("given"):
                 again = grading.check(int(case.get("seed", 1)) + 2000)
                 if not again["correct"]:
@@ -188,10 +194,11 @@ class _Case:
             return {"correct": None, "max_error": None, "message": "there is no reference to compare with"}
         return {"correct": not problems, "max_error": worst, "message": "; ".join(problems)}
 
-    def time(self, seed: int) -> Message:
+    def time(self, seed: int, rival: Kernel | None, with_reference: bool) -> Message:
+        """Time the kernel beside the rival, or beside the reference."""
         made = self._make(seed)
-        reference = self.reference
-        baseline = None
+        reference = self.reference if with_reference else None
+        baseline = self._make(seed).bind(rival) if rival is not None else None
         if reference is not None:
             inputs = dict(made.before)
 
@@ -252,6 +259,14 @@ class _Case:
         wanted: Mapping[str, float] = self.job.get("tolerance") or {}
         own = wanted.get(argument.name)
         return float(own) if own is not None else TOLERANCE.get(argument.dtype, 0.0)
+
+
+def _rival(job: Message) -> Message:
+    """The job with the kernel to race in the place of its own."""
+    baseline: object = job["baseline"]
+    if not isinstance(baseline, dict):
+        raise JobError("bad job", "the baseline of the job is no object with a module or dsl")
+    return {**job, "module": "", "dsl": {}, **cast("Message", baseline)}
 
 
 def _arguments(job: Message) -> list[Argument]:

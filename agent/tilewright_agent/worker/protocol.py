@@ -2,19 +2,23 @@
 
 The worker speaks first::
 
-    {"type": "hello", "protocol": 1, "host": "…", "devices": [{"kind": "cuda", "name": "NVIDIA H200", …}],
+    {"type": "hello", "protocol": 2, "host": "…", "devices": [{"kind": "cuda", "name": "NVIDIA H200", …}],
      "versions": {"python": "3.12.3", "torch": "2.11.0", …}, "capabilities": ["run"], "problem": ""}
 
 `capabilities` holds "run" where there is a GPU with torch and triton, and "interpret" where Tilewright is installed.
 The client then sends jobs, which the worker does one after the other::
 
-    {"type": "job", "protocol": 1, "id": "1", "kernel": "gemm", "device": "auto" | "gpu" | "interpreter",
+    {"type": "job", "protocol": 2, "id": "1", "kernel": "gemm", "device": "auto" | "gpu" | "interpreter",
      "module": "<generated Python>", "dsl": {"source": "<kernel file>", "kernel": "gemm"},
      "arguments": [{"name": "A", "dtype": "f16", "role": "in", "distribution": "normal"}, …],
      "reference": "C = A.float() @ B.float()", "tolerance": {"C": 0.002},
      "cases": [{"sizes": {"M": 256, …}, "shapes": {"A": [256, 64], …}, "seed": 1, "measure": true,
                 "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"}}],
      "seconds": 300}
+
+A job may bring a second kernel to race instead of the reference, as `"baseline": {"kernel": "other", "module": "…",
+"dsl": {…}}`, over the same arguments; its results then come as `baseline_correct`, `baseline_max_error` and
+`baseline_message`, and it is timed only when it is right.
 
 `module` defines `prepare(*tensors)`, which returns a function that launches; an interpreter takes `dsl` instead.
 `distribution` is "normal", "uniform" (0 to 1) or "index" (small integers). `given` and `expected` are raw
@@ -37,7 +41,7 @@ import json
 import math
 from typing import Any, cast
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 Message = dict[str, Any]
 
