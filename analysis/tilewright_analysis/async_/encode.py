@@ -87,7 +87,7 @@ class _RoleEncoder(Scalars):
         self.lengths: dict[str, int] = {}  # numbers of iterations of loops of constant length, by position
         self.outer: int | None = None  # oracle of the enclosing symbolic loop of level 0
         self.programs = 0
-        self.occurrences: Counter[tuple[forms.Trip, int | None]] = Counter()
+        self.occurrences: Counter[tuple[forms.Trip, int | None, bool]] = Counter()
         assigned = Counter(s.dst for s in ir.walk(role.body) if isinstance(s, ir.Assign))
         self.mutable = {name for name, times in assigned.items() if times > 1}
 
@@ -163,8 +163,7 @@ class _RoleEncoder(Scalars):
             self.block(stmt.body)
         else:
             trip = forms.Trip(count, 1)
-            occurrence = self.occurrences[trip, None]
-            self.occurrences[trip, None] += 1
+            occurrence = self.occurrence(trip, None, stmt.body)
             oracle = self.t.oracle(trip, None, occurrence, programs=True)
             loop = self.new_loop(stmt.var, 0, oracle, 0, None)
             loop.first = 0
@@ -172,6 +171,17 @@ class _RoleEncoder(Scalars):
             self.run_loop(stmt, loop, frozenset(), stmt.body)
             self.in_grid = False
         self.env = before
+
+    def occurrence(self, trip: forms.Trip, outer: int | None, body: ir.Block) -> int:
+        """The number of a loop among those over one count; loops that meet barriers are counted by themselves.
+
+        Loops of different roles that run in step thus get one oracle, whatever other loops a role has beside. Any
+        numbering is sound: loops over one count with different oracles only run in more ways than they can.
+        """
+        meets = any(isinstance(s, ir.BarrierWait | ir.BarrierArrive | ir.BarrierExpect) for s in ir.walk(body))
+        number = self.occurrences[trip, outer, meets]
+        self.occurrences[trip, outer, meets] += 1
+        return 2 * number + (not meets)
 
     def new_loop(self, var: str, level: int, oracle: int | None, offset: int, bound: c.Scalar | None) -> c.Loop:
         name = f"#{len(self.loops)}"
@@ -204,8 +214,7 @@ class _RoleEncoder(Scalars):
             if level > 1 or len(self.active) > level:
                 raise Unsupported("this loop is nested too deeply for the engine", stmt.span)
             trip, offset = forms.trip_of(extent, step)
-            occurrence = self.occurrences[trip, self.outer]
-            self.occurrences[trip, self.outer] += 1
+            occurrence = self.occurrence(trip, self.outer, body)
             oracle = self.t.oracle(trip, self.outer, occurrence)
             loop = self.new_loop(var, level, oracle, offset, None)
         loop.first, loop.step = int(bottom.const) if bottom.is_constant else None, step

@@ -11,13 +11,14 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.encode import encode
-from tilewright_analysis.async_.explain import refuted
+from tilewright_analysis.async_.explain import example, refuted
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
 from tilewright_analysis.async_.obligations import Obligation, obligations
 from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.search import Searched, search
 from tilewright_analysis.async_.sizes import solve
+from tilewright_analysis.report import Counterexample
 
 # What a verdict on the left rests on: with a violation on the right, values or schedules are not what was executed.
 CONTROL = frozenset({"TW402", "TW403", "TW405", "TW407"})
@@ -62,7 +63,7 @@ def explore(
             if again.complete:
                 first = again
                 confirmed, doubtful = _confirm(program, first, budget, cancelled) if first.found else ({}, {})
-    outcomes = [_outcome(o, first, confirmed, doubtful) for o in todo]
+    outcomes = [_outcome(program, o, first, confirmed, doubtful) for o in todo]
     return AsyncResult(tuple(outcomes), states, steps, _ms(start))
 
 
@@ -156,8 +157,16 @@ def _with_equal_counts(
     return {}
 
 
+def _candidate(program: c.Program, found: Found | None) -> Counterexample | None:
+    """Where to look whether a stage was kept from an earlier iteration on purpose; the engine does not follow it."""
+    if found is None or found.issue.code != "TW204":
+        return None
+    sizes = solve(program, found)
+    return None if sizes is None else example(program, found, sizes)
+
+
 def _outcome(
-    o: Obligation, searched: Searched, confirmed: dict[Key, AsyncOutcome], doubtful: dict[Key, str]
+    program: c.Program, o: Obligation, searched: Searched, confirmed: dict[Key, AsyncOutcome], doubtful: dict[Key, str]
 ) -> AsyncOutcome:
     keys = [(o.code, o.subject), *([(o.code, "*")] if o.code == "TW102" else [])]
     for key in keys:
@@ -169,9 +178,10 @@ def _outcome(
             message = found.issue.message if found is not None else ""
             related = found.issue.related if found is not None else ()
             span = found.issue.span if found is not None else o.span
+            shown = _candidate(program, found)
             return AsyncOutcome(
-                o.code, o.what, span, "unknown", message, related=related, missing=doubtful[key], subject=o.subject
-            )  # fmt: skip
+                o.code, o.what, span, "unknown", message, shown, related, missing=doubtful[key], subject=o.subject
+            )
     broken = {code for code, _ in confirmed} | {code for code, _ in doubtful}
     missing = ""
     if not searched.complete:

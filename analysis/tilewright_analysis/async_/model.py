@@ -24,7 +24,8 @@ class AsyncOutcome:
     """The verdict on one obligation.
 
     `code` is the diagnostic code, `what` the obligation in words, `span` its place (relative to the kernel).
-    `counterexample` is set when refuted; `missing` says what would settle an unknown one.
+    `counterexample` is set when refuted; `missing` says what would settle an unknown one, whose `counterexample` is a
+    place where it may fail, to be tried.
     """
 
     code: str

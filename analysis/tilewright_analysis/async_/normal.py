@@ -11,6 +11,7 @@ Known-token sets are kept apart: control never depends on them, so states are co
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.state import INF, Instance, Process, State
@@ -293,7 +294,7 @@ class Normalizer:
         for place, v in s.content.items():
             oracle, position = v.made
             if v is not OLD and oracle >= 0 and all(self._beyond(p, oracle, position) for p in s.processes):
-                s.content[place] = OLD
+                s.content[place] = replace(v, made=(-1, 0)) if v.is_timeless else OLD
 
     def _shorten(self, s: State) -> None:
         """Drop groups of a queue that nothing refers to and that every later wait completes together with others."""

@@ -104,6 +104,12 @@ class Value:
     made: tuple[int, int] = (-1, 0)
     fixed: tuple[Fixed, ...] = ()
 
+    @property
+    def is_timeless(self) -> bool:
+        """True when the coordinates do not depend on the iteration in which the tile was made."""
+        tags = [a for a in self.axes if isinstance(a, Tag)] + [t for f in self.fixed for t in f.at]
+        return all(t.outer < 0 and not t.slopes for t in tags) and all(c.complete for c in self.covers)
+
 
 # A stage whose tile belongs to an iteration that no role is in any more.
 OLD = Value((), source="old")

@@ -12,6 +12,7 @@ from tilewright_analysis.async_.explore import explore
 from tilewright_analysis.async_.model import AsyncOutcome, Budget
 
 from ..context import KernelContext
+from ..replay import replayed
 from ..report import Family, Obligation
 from .outcome import indented, proved, refuted, situation, unknown
 
@@ -44,10 +45,19 @@ def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obli
         said.add(o.missing)
         if repeated or o.missing.startswith(_CONSEQUENCE):
             return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
+        if o.counterexample is not None:
+            tried = replayed(context.kernel, _refuted(context, o, family), context.decider, context.refuted)
+            example = tried.finding.counterexample if tried.finding is not None else None
+            if tried.verdict == "refuted" and example is not None and example.replayed:
+                return tried
         return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
     if ("uses stage" in o.message or "uses slot" in o.message) and context.refuted & {"TW201", "TW202"}:
         how = f"{_CONSEQUENCE} because of an index outside its ring"
         return Obligation(o.code, family, o.what, o.span, "unknown", how=how)
+    return _refuted(context, o, family)
+
+
+def _refuted(context: KernelContext, o: AsyncOutcome, family: Family) -> Obligation:
     text = _sentence(o.message)
     if o.counterexample is not None:
         text = f"{text} {situation(o.counterexample)}".rstrip()

@@ -23,7 +23,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW201": frozenset(("bounds",)),
     "TW202": frozenset(("bounds",)),
     "TW203": frozenset(("uninitialized",)),
-    "TW204": frozenset(("stale", "race", "alignment", "completeness")),
+    "TW204": frozenset(("stale", "race", "alignment", "completeness", "placement")),
     "TW205": frozenset(("overflow",)),
     "TW301": frozenset(("grid", "uncovered", "rewritten", "bounds")),
     "TW302": frozenset(("rewritten",)),
