@@ -152,7 +152,7 @@ class KernelContext:
     def alloc_span(self, name: str) -> Span:
         """Where a buffer or barrier is allocated."""
         for stmt in ir.walk(self.kernel.body):
-            if isinstance(stmt, ir.AllocShared | ir.AllocBarrier) and stmt.dst == name:
+            if isinstance(stmt, ir.AllocShared | ir.AllocBarrier | ir.AllocTensor) and stmt.dst == name:
                 return stmt.span
         return self.kernel.span
 

@@ -23,6 +23,7 @@ from tilewright.surface import (
     inf,
     load,
     load_shared,
+    load_tensor,
     mma,
     pi,
     pipeline,
@@ -37,6 +38,9 @@ from tilewright.surface import (
     swizzled,
     swizzled_shared,
     sync,
+    tcgen05_commit,
+    tcgen05_mma,
+    tensor_memory,
     tiles,
     tma_load,
     tma_store,
@@ -94,6 +98,7 @@ from tilewright.surface_tiles import (
     where,
 )  # fmt: skip
 from tilewright.surface_values import (
+    Accumulator,
     Barrier,
     Const,
     Global,
@@ -104,6 +109,7 @@ from tilewright.surface_values import (
     Size,
     Slot,
     Stage,
+    TensorMemory,
     Tile,
     View,
 )
@@ -126,6 +132,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "Accumulator",
     "Barrier",
     "Const",
     "DType",
@@ -139,6 +146,7 @@ __all__ = [
     "Size",
     "Slot",
     "Stage",
+    "TensorMemory",
     "Tile",
     "View",
     "abs",
@@ -191,6 +199,7 @@ __all__ = [
     "kernel",
     "load",
     "load_shared",
+    "load_tensor",
     "log",
     "log1p",
     "log2",
@@ -225,6 +234,9 @@ __all__ = [
     "swizzled_shared",
     "sync",
     "tanh",
+    "tcgen05_commit",
+    "tcgen05_mma",
+    "tensor_memory",
     "tiles",
     "tma_load",
     "tma_store",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, SharedType, TileType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType
 from tilewright.layout import Swizzled, SwizzledShared
 
 _INFIX: dict[str, tuple[str, int]] = {
@@ -63,7 +63,7 @@ def _dtypes_used(kernel: ir.Kernel) -> set[str]:
         match stmt:
             case ir.Compute(dst=dst, op="full" | "cast" | "bitcast"):
                 used.add(_dtype(kernel, dst).name)
-            case ir.AllocShared(dst=dst):
+            case ir.AllocShared(dst=dst) | ir.AllocTensor(dst=dst):
                 used.add(_dtype(kernel, dst).name)
             case _:
                 pass
@@ -72,7 +72,7 @@ def _dtypes_used(kernel: ir.Kernel) -> set[str]:
 
 def _dtype(kernel: ir.Kernel, name: str) -> DType:
     type_ = kernel.types[name]
-    assert isinstance(type_, TileType | SharedType)
+    assert isinstance(type_, TileType | SharedType | TensorMemoryType)
     return type_.dtype
 
 
@@ -168,6 +168,18 @@ class _Printer:
                 return f"tw.store_shared({self.stage(stmt.dst)}, {self.tile(stmt.src)})"
             case ir.AllocShared(dst=dst):
                 return f"{dst} = {self.shared(dst)}"
+            case ir.AllocTensor(dst=dst):
+                type_ = self.kernel.types[dst]
+                assert isinstance(type_, TensorMemoryType)
+                shape = _tuple(map(str, ((type_.stages,) if type_.ring else ()) + type_.shape))
+                return f"{dst} = tw.tensor_memory({type_.dtype}, ({shape}))"
+            case ir.Tcgen05():
+                operands = f"{self.stage(stmt.a)}, {self.stage(stmt.b)}, {self.stage(stmt.acc)}, {self.slot(stmt.bar)}"
+                return f"tw.tcgen05_mma({operands}, accumulate={ex.show(stmt.accumulate)})"
+            case ir.Tcgen05Commit():
+                return f"tw.tcgen05_commit({self.slot(stmt.bar)})"
+            case ir.TensorLoad():
+                return self.result(stmt.dst, f"tw.load_tensor({self.stage(stmt.src)})", _ATOM)
             case ir.AllocBarrier(dst=dst):
                 type_ = self.kernel.types[dst]
                 assert isinstance(type_, BarrierType)
@@ -229,7 +241,7 @@ class _Printer:
 
     def stage(self, ref: ir.BufRef) -> str:
         type_ = self.kernel.types[ref.buffer]
-        assert isinstance(type_, SharedType)
+        assert isinstance(type_, SharedType | TensorMemoryType)
         return f"{ref.buffer}[{ex.show(ref.stage)}]" if type_.ring else ref.buffer
 
     def slot(self, ref: ir.BarRef) -> str:

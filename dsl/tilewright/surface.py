@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 
 from tilewright.dtypes import DType
 from tilewright.surface_values import (
+    Accumulator,
     Barrier,
     Order,
     Shared,
@@ -20,6 +21,7 @@ from tilewright.surface_values import (
     Size,
     Slot,
     Stage,
+    TensorMemory,
     Tile,
     View,
     in_kernel,
@@ -242,6 +244,32 @@ def wgmma(a: Stage, b: Stage, acc: Tile) -> Tile:
 def wgmma_wait(pending: int) -> None:
     """Block until at most `pending` wgmma groups of the warpgroup are in flight."""
     in_kernel("wgmma_wait")
+
+
+def tensor_memory(dtype: DType, shape: Any) -> TensorMemory:
+    """Accumulators in tensor memory (sm_100a), contents undefined: `(128, N)`, or `(stages, 128, N)` for a ring.
+
+    `dtype` is f32 and N at most 256; all of a kernel share 512 columns.
+    """
+    in_kernel("tensor_memory")
+
+
+def tcgen05_mma(a: Stage, b: Stage, acc: Accumulator, bar: Slot, *, accumulate: Any) -> None:
+    """Issue `acc = a @ b` asynchronously on operands in shared memory (sm_100a), plus what `acc` holds if `accumulate`.
+
+    Products of a role execute in order; when this one is complete, one arrival counts on `bar`.
+    """
+    in_kernel("tcgen05_mma")
+
+
+def tcgen05_commit(bar: Slot) -> None:
+    """One arrival on `bar` when all products that the role has issued are complete (sm_100a)."""
+    in_kernel("tcgen05_commit")
+
+
+def load_tensor(src: Accumulator) -> Tile:
+    """Read an accumulator from tensor memory into registers (sm_100a); its products must be known to be complete."""
+    in_kernel("load_tensor")
 
 
 def fence_async() -> None:

@@ -110,6 +110,18 @@ class Shared(Stage):
         in_kernel("index")
 
 
+class Accumulator:
+    """One accumulator in tensor memory."""
+
+
+class TensorMemory(Accumulator):
+    """Tensor memory: a ring of accumulators, indexed by stage, or a single one."""
+
+    def __getitem__(self, stage: Scalar | int) -> Accumulator:
+        """The accumulator of a stage."""
+        in_kernel("index")
+
+
 class Slot:
     """One mbarrier."""
 

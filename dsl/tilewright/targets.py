@@ -54,6 +54,10 @@ class Target:
         return isinstance(self.arch, int) and isinstance(other.arch, int) and self.arch >= other.arch
 
 
+TENSOR_MEMORY_ROWS = 128
+TENSOR_MEMORY_COLUMNS = 512
+"""Tensor memory of a multiprocessor of sm_100a: 128 lanes of 512 columns of 32 bits (PTX ISA, "Tensor Memory")."""
+
 _AMPERE: frozenset[Feature] = frozenset(("cp_async", "mma_v2", "mbarrier"))
 _HOPPER: frozenset[Feature] = _AMPERE | frozenset[Feature](("tma", "wgmma", "setmaxnreg"))
 _BLACKWELL: frozenset[Feature] = _AMPERE | frozenset[Feature](("tma", "setmaxnreg", "tcgen05"))

@@ -10,7 +10,8 @@ from math import prod
 from tilewright.frontend import KernelUnit
 from tilewright.ir import expr as ex
 from tilewright.ir.nodes import Kernel
-from tilewright.ir.types import BarrierType, SharedType, TileType, Type
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType, Type
+from tilewright.targets import TENSOR_MEMORY_COLUMNS
 from tilewright_analysis.tags import coordinate_tags
 from tilewright_server.stages import expanded_kernel
 
@@ -98,6 +99,8 @@ def _details(known: Type, name: str, explicit: Mapping[str, Type]) -> Iterator[s
         case SharedType(stages=stages, layout=layout):
             yield f"shared memory: {stages} × {_bytes(known.stage_bytes)} = {_bytes(stages * known.stage_bytes)}"
             yield f"layout: {layout}"
+        case TensorMemoryType():
+            yield f"tensor memory: {known.columns} of {TENSOR_MEMORY_COLUMNS} columns"
         case BarrierType():
             yield "mbarriers in shared memory"
         case _:

@@ -104,8 +104,9 @@ DEVICES: tuple[Device, ...] = (H200, H100, A100)
 
 
 def has_model(kernel: ir.Kernel) -> bool:
-    """Whether the devices say anything about the kernel: all of them are NVIDIA's, and so are their rates."""
-    return TARGETS[kernel.target].backend == "cuda"
+    """Whether the devices say anything about the kernel: they are of the architectures sm_80 and sm_90a."""
+    target = TARGETS[kernel.target]
+    return target.backend == "cuda" and not target.has("tcgen05")
 
 
 def device_for(name: str) -> Device:

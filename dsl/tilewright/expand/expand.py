@@ -14,6 +14,7 @@ from tilewright.expand.names import Names
 from tilewright.expand.registers import expand_registers
 from tilewright.expand.single import expand_single
 from tilewright.expand.split import expand_split
+from tilewright.expand.split_tensor import expand_split_tensor
 from tilewright.infer import infer_layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import add_backend_sync
@@ -40,7 +41,9 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
     _check_target(kernel.body, target)
     block = expand_tiles(kernel.body, names)
-    block = expand_split(kernel.warps, block, names)
+    block = (
+        expand_split_tensor(kernel, block, names) if target.has("tcgen05") else expand_split(kernel.warps, block, names)
+    )
     allocations, block = (expand_single if target.has("cp_async") else expand_registers)(block, names)
     block = allocations + block
     block = ir.rewrite(block, lambda stmt: _route(stmt, target))

@@ -7,6 +7,8 @@ it div stages of its barriers.
     load:     wait until empty[it] has ended the phase before; announce the bytes; copy
     compute:  wait for full[it]; issue wgmma; wait until the one before is complete; release its stage
 
+On sm_100a, `split_tensor` takes the place of the compute role.
+
 The compute role keeps one wgmma in flight over the back edge, so it releases the stage of the previous iteration; the
 last one is released after the loop, if there was an iteration at all.
 """
@@ -29,8 +31,8 @@ LOAD_REGISTERS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
-    """The resources of one pipeline."""
+class Ring:
+    """The resources of one pipeline: `counter` numbers iterations over all tiles of a program."""
 
     loop: ir.Pipeline
     loads: tuple[StagedLoad, ...]
@@ -41,35 +43,33 @@ class _Ring:
 
     @property
     def stage(self) -> ir.Expr:
+        """The stage of the iteration."""
         return ex.mod(Var(self.counter), Int(self.loop.stages))
 
     @property
     def previous(self) -> ir.Expr:
+        """The stage of the iteration before."""
         return ex.mod(ex.add(Var(self.counter), Int(self.loop.stages - 1)), Int(self.loop.stages))
 
     @property
     def parity(self) -> ir.Expr:
+        """The parity of the phase that the iteration waits for."""
         return ex.mod(ex.floordiv(Var(self.counter), Int(self.loop.stages)), Int(2))
 
 
 def expand_split(kernel_warps: int, block: ir.Block, names: Names) -> ir.Block:
     """`block` (grid already explicit) as allocations and two roles; unchanged when no pipeline is split."""
-    loops = [s for s in ir.walk(block) if isinstance(s, ir.Pipeline) and s.roles == "split"]
+    loops = split_pipelines(block)
     if not loops:
         return block
-    for s in ir.walk(block):
-        if isinstance(s, ir.Roles | ir.AllocShared | ir.AllocBarrier):
-            raise ExpansionError(
-                "TW005", 'roles="split" makes its own roles; it cannot stand beside explicit ones', s.span
-            )
     allocations: list[ir.Stmt] = []
-    rings = {id(loop): _ring(loop, names, allocations) for loop in loops}
+    rings = {id(loop): make_ring(loop, names, allocations) for loop in loops}
     start = tuple(
         ir.Assign(r.counter, Int(0), span=r.loop.span, note="iterations so far, over all tiles") for r in rings.values()
     )
     span = loops[0].span
-    compute = start + _replace(block, lambda loop: _compute_loop(rings[id(loop)]))
-    load = start + _only_control(_replace(block, lambda loop: _load_loop(rings[id(loop)], names)))
+    compute = start + replace_pipelines(block, lambda loop: _compute_loop(rings[id(loop)]))
+    load = start + only_control(replace_pipelines(block, lambda loop: load_loop(rings[id(loop)], names)))
     roles = ir.Roles(
         (
             ir.Role("compute", kernel_warps, None, compute, span),
@@ -80,7 +80,20 @@ def expand_split(kernel_warps: int, block: ir.Block, names: Names) -> ir.Block:
     return (*allocations, roles)
 
 
-def _replace(block: ir.Block, make: Callable[[ir.Pipeline], ir.Block]) -> ir.Block:
+def split_pipelines(block: ir.Block) -> list[ir.Pipeline]:
+    """The pipelines with `roles="split"`. Raises ExpansionError when explicit roles stand beside them."""
+    loops = [s for s in ir.walk(block) if isinstance(s, ir.Pipeline) and s.roles == "split"]
+    if loops:
+        for s in ir.walk(block):
+            if isinstance(s, ir.Roles | ir.AllocShared | ir.AllocBarrier):
+                raise ExpansionError(
+                    "TW005", 'roles="split" makes its own roles; it cannot stand beside explicit ones', s.span
+                )
+    return loops
+
+
+def replace_pipelines(block: ir.Block, make: Callable[[ir.Pipeline], ir.Block]) -> ir.Block:
+    """`block` with every split pipeline replaced."""
     # Not `ir.rewrite`: loops are looked up by identity, which rewriting from the inside would lose.
     out: list[ir.Stmt] = []
     for stmt in block:
@@ -88,24 +101,28 @@ def _replace(block: ir.Block, make: Callable[[ir.Pipeline], ir.Block]) -> ir.Blo
             case ir.Pipeline(roles="split"):
                 out.extend(make(stmt))
             case ir.For() | ir.Programs():
-                out.append(replace(stmt, body=_replace(stmt.body, make)))
+                out.append(replace(stmt, body=replace_pipelines(stmt.body, make)))
             case ir.If():
-                out.append(replace(stmt, then=_replace(stmt.then, make), orelse=_replace(stmt.orelse, make)))
+                out.append(
+                    replace(stmt, then=replace_pipelines(stmt.then, make), orelse=replace_pipelines(stmt.orelse, make))
+                )
             case _:
                 out.append(stmt)
     return tuple(out)
 
 
-def _ring(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> _Ring:
+def make_ring(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> Ring:
+    """Stages and barriers of a pipeline, allocated into `allocations`."""
     loads, rest = stage_loads(loop, names, "tma", allocations)
     full = names.new("full", BarrierType(loop.stages, 1))
     empty = names.new("empty", BarrierType(loop.stages, 1))
     allocations.append(ir.AllocBarrier(full, span=loop.span, note="a stage has been filled"))
     allocations.append(ir.AllocBarrier(empty, span=loop.span, note="a stage has been read"))
-    return _Ring(loop, loads, rest, full, empty, names.new("it", ScalarType()))
+    return Ring(loop, loads, rest, full, empty, names.new("it", ScalarType()))
 
 
-def _load_loop(ring: _Ring, names: Names) -> ir.Block:
+def load_loop(ring: Ring, names: Names) -> ir.Block:
+    """The loop of the loading role."""
     loop, span = ring.loop, ring.loop.span
     stage_bytes = 0
     for staged in ring.loads:
@@ -125,7 +142,7 @@ def _load_loop(ring: _Ring, names: Names) -> ir.Block:
     return (ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span),)
 
 
-def _compute_loop(ring: _Ring) -> ir.Block:
+def _compute_loop(ring: Ring) -> ir.Block:
     loop, span = ring.loop, ring.loop.span
     by_name = {s.load.dst: s for s in ring.loads}
     products = [s for s in ring.rest if isinstance(s, ir.Mma)]
@@ -176,7 +193,7 @@ def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
     return out
 
 
-def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: _Ring) -> ir.Stmt:
+def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: Ring) -> ir.Stmt:
     for name in (stmt.a, stmt.b):
         if name not in loads:
             what = "one here is computed" if name.startswith("%") else f"'{name}' is not"
@@ -198,7 +215,7 @@ def _touches(stmt: ir.Stmt, name: str) -> bool:
     return any(value == name or value == ir.TileRef(name) for value in ir.operands(stmt))
 
 
-def _only_control(block: ir.Block) -> ir.Block:
+def only_control(block: ir.Block) -> ir.Block:
     """What the loading role executes: grid, loops, scalars, barriers and copies; no tiles."""
 
     def change(stmt: ir.Stmt) -> ir.Block | None:

@@ -104,7 +104,7 @@ class AsynchronousOperations(ShapeOperations):
 
     def stage(self, node: Node, value: Value, what: str) -> ir.BufRef:
         """One stage of a shared buffer."""
-        if isinstance(value, ir.BufRef):
+        if isinstance(value, ir.BufRef) and isinstance(self.types[value.buffer], SharedType):
             return value
         if isinstance(value, SharedBuffer):
             type_ = self.types[value.name]

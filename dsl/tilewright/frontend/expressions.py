@@ -26,6 +26,7 @@ from tilewright.frontend.values import (
     Method,
     SharedBuffer,
     Tensor,
+    TensorBuffer,
     TensorSlice,
     TilewrightModule,
     Value,
@@ -34,7 +35,7 @@ from tilewright.frontend.values import (
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 
 _FLOATS: dict[str, Callable[[float, float], float]] = {
     "+": op.add, "-": op.sub, "*": op.mul, "/": lambda a, b: a / b, "**": math.pow,
@@ -255,6 +256,12 @@ class Expressions(TileOperators):
                 assert isinstance(type_, SharedType)
                 if not type_.ring:
                     raise self.fault("TW003", f"'{name}' is a single tile and takes no index", node)
+                return ir.BufRef(name, self.slot(node, indices, type_.stages, f"stage of '{name}'"))
+            case TensorBuffer(name):
+                type_ = self.types[name]
+                assert isinstance(type_, TensorMemoryType)
+                if not type_.ring:
+                    raise self.fault("TW003", f"'{name}' is a single accumulator and takes no index", node)
                 return ir.BufRef(name, self.slot(node, indices, type_.stages, f"stage of '{name}'"))
             case Barriers(name):
                 type_ = self.types[name]

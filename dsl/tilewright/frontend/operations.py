@@ -16,8 +16,8 @@ from tree_sitter import Node
 
 from tilewright import dtypes
 from tilewright.dtypes import DType
-from tilewright.frontend.asynchronous import AsynchronousOperations
 from tilewright.frontend.elaborate import SCALARS
+from tilewright.frontend.tensor_memory import TensorMemoryOperations
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
@@ -36,7 +36,7 @@ from tilewright.ir.expr import Int
 from tilewright.targets import TARGETS
 
 
-class Operations(AsynchronousOperations):
+class Operations(TensorMemoryOperations):
     """Evaluates calls of built-in operations and methods."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:

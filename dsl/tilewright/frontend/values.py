@@ -49,6 +49,13 @@ class SharedBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorBuffer:
+    """A tensor-memory allocation."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Barriers:
     """A barrier allocation."""
 
@@ -130,8 +137,8 @@ Value = (
     Int | Size | Var | Bin | Not | float | str | None
     | tuple["Value", ...]
     | DType | DistributedLayout | SharedLayout
-    | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | ir.BufRef
-    | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper
+    | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
+    | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper
     | ir.Grouped | ir.RowMajor | Unusable
 )  # fmt: skip
 
@@ -169,6 +176,8 @@ def describe(value: Value) -> str:
             return "a register tile"
         case SharedBuffer(name):
             return f"the shared buffer '{name}'"
+        case TensorBuffer(name):
+            return f"the tensor memory '{name}'"
         case ir.BufRef(buffer=buffer):
             return f"a stage of '{buffer}'"
         case Barriers(name):

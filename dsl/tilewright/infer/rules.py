@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilewright.dtypes import DType
 from tilewright.ir import nodes as ir
-from tilewright.layout import DotOperand, LayoutError, Mfma, MmaV2, Wgmma
+from tilewright.layout import Blocked, DotOperand, LayoutError, Mfma, MmaV2, Wgmma
 from tilewright.source import Span
-from tilewright.targets import TARGETS
+from tilewright.targets import TARGETS, TENSOR_MEMORY_ROWS
 
 # Elements along K of one wgmma, by element bits (PTX ISA, wgmma.mma_async: 32 bytes of K).
 _WGMMA_DEPTH = {8: 32, 16: 16, 32: 8}
@@ -49,6 +49,20 @@ def wgmma_layout(shape: tuple[int, ...], element_bits: int, warps: int, span: Sp
             span,
         )
     return Wgmma((4 * rows, columns), (16, min(n, 256), _WGMMA_DEPTH[element_bits]))
+
+
+def tensor_memory_layout(shape: tuple[int, ...], warps: int, span: Span) -> Blocked:
+    """What a load from tensor memory gives: a lane has one row, the 4 warps of a warpgroup 32 rows each, and
+    warpgroups share the columns (PTX ISA, tcgen05.ld with shape .32x32b: warp i of a warpgroup reads lanes 32 i …).
+    """
+    groups = warps // 4
+    if warps % 4 or shape[0] != TENSOR_MEMORY_ROWS or shape[1] < groups:
+        raise InferenceError(
+            f"tensor memory is read by whole warpgroups of 4 warps, {TENSOR_MEMORY_ROWS} rows at a time; {warps} warps "
+            f"cannot read {shape[0]}×{shape[1]}",
+            span,
+        )
+    return Blocked((1, shape[1] // groups), (32, 1), (4, groups), (0, 1))
 
 
 def mma_layout(shape: tuple[int, ...], warps: int) -> MmaV2:

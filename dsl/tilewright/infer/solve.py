@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.infer.derived import DERIVED, derived
-from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, warp_size, wgmma_layout
+from tilewright.infer.rules import (
+    InferenceError,
+    accumulator_layout,
+    mma_operand,
+    tensor_memory_layout,
+    warp_size,
+    wgmma_layout,
+)
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
@@ -128,6 +135,9 @@ class Solver:
                 layout = wgmma_layout(self.tiles[stmt.dst].shape, shared.dtype.bits, warps, stmt.span)
                 self._union(stmt.dst, stmt.acc)
                 self._anchor(stmt.dst, layout, "accumulator of wgmma", matrix=True)
+            case ir.TensorLoad(dst=name):
+                layout = tensor_memory_layout(self.tiles[name].shape, warps, stmt.span)
+                self._anchor(name, layout, "as a warp reads tensor memory", matrix=True)
             case ir.Mma():
                 self._union(stmt.dst, stmt.acc)
                 left = self.tiles[stmt.a]
@@ -221,7 +231,9 @@ def _tile_names(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[str]:
     match stmt:
         case ir.Compute():
             names = (stmt.dst, *(a.name for a in stmt.args if isinstance(a, ir.TileRef)))
-        case ir.Load(dst=name) | ir.SharedLoad(dst=name) | ir.Store(src=name) | ir.SharedStore(src=name):
+        case ir.Load(dst=name) | ir.SharedLoad(dst=name) | ir.TensorLoad(dst=name):
+            names = (name,)
+        case ir.Store(src=name) | ir.SharedStore(src=name):
             names = (name,)
         case ir.Mma():
             names = (stmt.dst, stmt.a, stmt.b, stmt.acc)

@@ -17,7 +17,7 @@ from tilewright.interpret.schedule import Action, Actions, Limits, Schedule
 from tilewright.interpret.tags import Tag
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.problem import Related
 
 Wait = Callable[[], bool]
@@ -33,6 +33,13 @@ class Tile:
     data: Array
     tag: Tag | None = None
     pending: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Sum:
+    """What a product in flight will leave in its accumulator."""
+
+    data: Array
 
 
 @dataclass(eq=False, slots=True)
@@ -83,6 +90,10 @@ class Process:
     fenced: list[tuple[Stage, Region, int]] = field(default_factory=list[tuple[Stage, Region, int]])
     announced: dict[str, int] = field(default_factory=dict[str, int])
     written: int = 0
+    # tcgen05: products and arrivals in flight, in order; their tokens; the sums of the accumulators they go to.
+    tensor: list[Action] = field(default_factory=list[Action])
+    products: int = 0
+    accumulating: dict[str, Sum] = field(default_factory=dict[str, Sum])
 
     @property
     def elected(self) -> bool:
@@ -172,7 +183,7 @@ class Machine:
         self.iterations = 0
         self._versions: dict[object, int] = {}
         for name, kind in kernel.types.items():
-            if isinstance(kind, SharedType):
+            if isinstance(kind, SharedType | TensorMemoryType):
                 self.stages[name] = new_stages(name, kind)
             elif isinstance(kind, BarrierType):
                 names = [f"{name}[{i}]" for i in range(kind.slots)]

@@ -13,7 +13,7 @@ from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, decode, encode, poison, to_dtype
 from tilewright.interpret.schedule import Action
 from tilewright.interpret.tags import Axis, Tag
-from tilewright.ir.types import SharedType
+from tilewright.ir.types import SharedType, TensorMemoryType
 
 Counts = npt.NDArray[np.int32]
 Region = tuple[slice, ...]
@@ -163,8 +163,8 @@ class Stage:
         here[self.version[region] == version] = False
 
 
-def new_stages(name: str, shared: SharedType) -> list[Stage]:
-    """The stages of a shared buffer, poisoned."""
+def new_stages(name: str, shared: SharedType | TensorMemoryType) -> list[Stage]:
+    """The stages of a buffer in shared or tensor memory, poisoned."""
     return [
         Stage(
             f"{name}[{i}]" if shared.ring else name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.interpret import async_steps, shared_steps
+from tilewright.interpret import async_steps, shared_steps, tensor_steps
 from tilewright.interpret.compute import compute, matrix_product
 from tilewright.interpret.machine import Events, Process, Tile
 from tilewright.interpret.memory import Tensor
@@ -31,7 +31,9 @@ class Step:
 
 Steps = tuple[Step, ...]
 
-_PRIVATE = (ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.Load)
+_PRIVATE = (
+    ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.AllocTensor, ir.Load,
+)  # fmt: skip
 
 
 def compile_block(block: ir.Block, operands: Operands) -> Steps:
@@ -71,10 +73,14 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return _programs(stmt, operands)
         case ir.Roles():
             return _roles(stmt, operands)
-        case ir.AllocShared() | ir.AllocBarrier():
+        case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor():
             return lambda process: None
         case _:
-            run = shared_steps.compile_step(stmt, operands) or async_steps.compile_step(stmt, operands)
+            run = (
+                shared_steps.compile_step(stmt, operands)
+                or async_steps.compile_step(stmt, operands)
+                or tensor_steps.compile_step(stmt, operands)
+            )
             if run is None:
                 raise ValueError(f"{type(stmt).__name__} is a policy statement: expand the kernel first")
             return run

@@ -32,7 +32,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class BufRef:
-    """One stage of a shared buffer; `stage` is `Int(0)` for a buffer that is no ring."""
+    """One stage of a buffer in shared or tensor memory; `stage` is `Int(0)` for a buffer that is no ring."""
 
     buffer: str
     stage: Expr

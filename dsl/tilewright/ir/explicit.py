@@ -134,6 +134,47 @@ class WgmmaWait(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class AllocTensor(Stmt):
+    """Tensor memory `dst`, of type `Kernel.types[dst]` (TensorMemoryType); contents undefined."""
+
+    dst: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tcgen05(Stmt):
+    """One elected thread issues `acc = a @ b`, plus what `acc` holds if `accumulate` is not 0, asynchronously.
+
+    Operands are read from shared memory and `acc` is written in tensor memory by the asynchronous proxy. Products of
+    one thread execute in order. When this one and those before it are complete, one arrival counts on `bar` (PTX ISA,
+    "tcgen05.mma" and "tcgen05.commit"). sm_100a.
+    """
+
+    acc: BufRef
+    a: BufRef
+    b: BufRef
+    accumulate: Expr
+    bar: BarRef
+
+
+@dataclass(frozen=True, slots=True)
+class Tcgen05Commit(Stmt):
+    """One elected thread: an arrival on `bar` once all its products so far are complete; at once without any."""
+
+    bar: BarRef
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLoad(Stmt):
+    """`dst = src`: an accumulator in tensor memory into registers; complete when the statement is (sm_100a).
+
+    Who loads must know, from a barrier, that the products into `src` are complete.
+    """
+
+    dst: str
+    src: BufRef
+
+
+@dataclass(frozen=True, slots=True)
 class FenceAsync(Stmt):
     """Make this thread's generic-proxy writes to shared memory visible to the asynchronous proxy."""
 

@@ -57,6 +57,28 @@ class SharedType:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMemoryType:
+    """A ring of `stages` accumulators in tensor memory (sm_100a): 128 rows, one a lane, and one column an element.
+
+    `ring` is False for a single one, which is used without an index.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    stages: int
+    ring: bool
+
+    @property
+    def columns(self) -> int:
+        """Columns of 32 bits that all stages take; a block has 512."""
+        return self.stages * self.shape[1]
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, ((self.stages,) if self.ring else ()) + self.shape))
+        return f"tensor memory {self.dtype}[{shape}]"
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierType:
     """`slots` mbarriers, each of whose phases ends after `arrivals` arrivals and all announced bytes."""
 
@@ -84,4 +106,4 @@ class GlobalType:
     strides: tuple[Expr, ...]
 
 
-Type = TileType | SharedType | BarrierType | ScalarType
+Type = TileType | SharedType | TensorMemoryType | BarrierType | ScalarType

@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from tilewright.dtypes import f8e4m3
 from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.dtypes import f8e4m3
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType, TileType
+from tilewright.ir.types import SharedType, TensorMemoryType, TileType
 from tilewright.layout import SharedLayout, Swizzled, default_blocked
 from tilewright.lower.errors import LoweringError
 from tilewright.lower.scalars import Scalars, check_literals
@@ -139,7 +139,7 @@ class FunctionEmitter:
                 self._programs(stmt)
             case ir.If():
                 self._if(stmt)
-            case ir.SharedLoad():
+            case ir.SharedLoad() | ir.TensorLoad():
                 self._own_warps(stmt.dst, stmt.span)
                 tile = self.module.tiles[stmt.dst]
                 assert tile.layout is not None
@@ -181,6 +181,12 @@ class FunctionEmitter:
                 line(f"{dst} = warpgroup_mma({self._stage(stmt.a)}, {self._stage(stmt.b)}, {acc}, is_async=True)")
                 self.defined.add(stmt.dst)
                 self.in_flight[stmt.dst] = stmt.span
+            case ir.Tcgen05():
+                operands = ", ".join(self._stage(ref) for ref in (stmt.a, stmt.b, stmt.acc))
+                again = self.scalars.condition(stmt.accumulate)
+                line(f"tcgen05_mma({operands}, use_acc={again}, mbarriers=[{self._slot(stmt.bar)}])")
+            case ir.Tcgen05Commit():
+                line(f"tcgen05_commit({self._slot(stmt.bar)})")
             case ir.WgmmaWait():
                 self.in_flight.clear()
                 # The results pass through the wait, so that the compiler cannot use one before it.
@@ -333,7 +339,9 @@ class FunctionEmitter:
 
     def _stage(self, ref: ir.BufRef) -> str:
         name = self.names(ref.buffer)
-        return f"{name}.index({self.scalars.text(ref.stage)})" if self._shared(ref).ring else name
+        buffer = self.kernel.types[ref.buffer]
+        assert isinstance(buffer, SharedType | TensorMemoryType)
+        return f"{name}.index({self.scalars.text(ref.stage)})" if buffer.ring else name
 
     def _box(self, ref: ir.BufRef, view: ir.View) -> str:
         """The stage in the shape of the box of a bulk copy, which has the fixed dimensions of its tensor too."""

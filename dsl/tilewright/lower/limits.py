@@ -9,15 +9,20 @@ from __future__ import annotations
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.dtypes import bf16, f16, f32
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, GlobalType, SharedType, TileType, Type
+from tilewright.ir.types import BarrierType, GlobalType, SharedType, TensorMemoryType, TileType, Type
 from tilewright.layout import LayoutError, Mfma, Swizzled
 from tilewright.lower.errors import LoweringError
 from tilewright.source import Span
-from tilewright.targets import TARGETS, Feature, Target
+from tilewright.targets import TARGETS, TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_ROWS, Feature, Target
 
 _NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str], ...] = (
     ((ir.TmaLoad, ir.TmaStore, ir.TmaStoreWait), "tma", "bulk tensor copies (TMA)"),
     ((ir.Wgmma, ir.WgmmaWait), "wgmma", "wgmma"),
+    (
+        (ir.AllocTensor, ir.Tcgen05, ir.Tcgen05Commit, ir.TensorLoad),
+        "tcgen05",
+        "tensor memory and tcgen05",
+    ),
     ((ir.CpAsync, ir.CpCommit, ir.CpWait), "cp_async", "cp.async"),
     ((ir.AllocBarrier, ir.BarrierWait, ir.BarrierArrive, ir.BarrierExpect), "mbarrier", "mbarriers"),
     # Arrivals of a role and register budgets are lowered to instructions of sm_90.
@@ -45,6 +50,7 @@ def check(kernel: ir.Kernel) -> Target:
                 raise LoweringError(f"{target.name} has no {what}; targets with them: {having}", stmt.span)
         _check_statement(stmt, kernel, target)
     _check_shared(kernel, target)
+    _check_tensor_memory(kernel)
     return target
 
 
@@ -135,6 +141,14 @@ def _check_shared(kernel: ir.Kernel, target: Target) -> None:
         )
 
 
+def _check_tensor_memory(kernel: ir.Kernel) -> None:
+    used = sum(t.columns for t in kernel.types.values() if isinstance(t, TensorMemoryType))
+    if used > TENSOR_MEMORY_COLUMNS:
+        raise LoweringError(
+            f"the accumulators take {used} columns of tensor memory; a block has {TENSOR_MEMORY_COLUMNS}", kernel.span
+        )
+
+
 def _definition(kernel: ir.Kernel, name: str) -> Span:
     for stmt in ir.walk(kernel.body):
         if getattr(stmt, "dst", None) == name:
@@ -146,6 +160,8 @@ def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel, target: Target) -> None:
     match stmt:
         case ir.Wgmma():
             _check_wgmma(stmt, kernel)
+        case ir.Tcgen05():
+            _check_tcgen05(stmt, kernel)
         case ir.Mma():
             _check_mma(stmt, kernel, target)
         case ir.TmaLoad(view=view, dst=ref) | ir.TmaStore(view=view, src=ref):
@@ -187,6 +203,29 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
             "possible for 16-bit types",
             stmt.span,
         )
+
+
+def _check_tcgen05(stmt: ir.Tcgen05, kernel: ir.Kernel) -> None:
+    a, b, acc = _shared(kernel, stmt.a), _shared(kernel, stmt.b), kernel.types[stmt.acc.buffer]
+    assert isinstance(acc, TensorMemoryType)
+    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16):
+        raise LoweringError(
+            f"tcgen05 multiplies f16 or bf16 into f32 here, not {a.dtype} × {b.dtype} into {acc.dtype}", stmt.span
+        )
+    (m, k), (k2, n) = a.shape, b.shape
+    if k != k2 or acc.shape != (m, n) or m != TENSOR_MEMORY_ROWS or n % 16 or n > 256 or k % 16:
+        raise LoweringError(
+            f"tcgen05 of {a} and {b} into {acc}: M must be {TENSOR_MEMORY_ROWS}, N a multiple of 16 up to 256, and K "
+            "equal and a multiple of 16",
+            stmt.span,
+        )
+    for ref, operand in ((stmt.a, a), (stmt.b, b)):
+        if not isinstance(operand.layout, Swizzled):
+            raise LoweringError(
+                f"tcgen05 reads '{ref.buffer}' from shared memory in one of the swizzles of TMA (tw.swizzled), not "
+                f"{operand.layout}",
+                stmt.span,
+            )
 
 
 def _check_mma(stmt: ir.Mma, kernel: ir.Kernel, target: Target) -> None:

@@ -9,7 +9,7 @@ from tilewright.divisibility import divisors
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.lower import limits
 from tilewright.lower.emit import FunctionEmitter, Module
 from tilewright.lower.errors import LoweringError
@@ -21,6 +21,7 @@ from tilewright.lower.text import Writer, comment
 from tilewright.targets import Target
 
 _TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5"}
+_BLACKWELL = "from triton.experimental.gluon.language.nvidia.blackwell"
 _IMPORTS = (
     ("tma.", "from triton.experimental.gluon.language.nvidia.hopper import tma"),
     ("mbarrier.", "from triton.experimental.gluon.language.nvidia.hopper import mbarrier"),
@@ -33,6 +34,9 @@ _IMPORTS = (
     ("cdna3.", "from triton.experimental.gluon.language.amd import cdna3"),
     ("cdna4.", "from triton.experimental.gluon.language.amd import cdna4"),
     ("libdevice.", "from triton.experimental.gluon.language.extra import libdevice"),
+    ("allocate_tensor_memory(", f"{_BLACKWELL} import TensorMemoryLayout, allocate_tensor_memory"),
+    ("tcgen05_mma(", f"{_BLACKWELL} import tcgen05_mma"),
+    ("tcgen05_commit(", f"{_BLACKWELL} import tcgen05_commit"),
     ("mma_v2(", "from triton.experimental.gluon.language.nvidia.ampere import mma_v2"),
 )
 
@@ -149,7 +153,7 @@ def _entry(module: Module, roles: ir.Roles | None, parts: list[_Function], nonne
                 # Tells the compiler what the launch has checked, so that it may use wide accesses.
                 out.line(f"{names(size)} = {names(size)} // {known} * {known}  # assumed: {size} % {known} == 0")
         _allocate(out, module)
-    alloc = ir.AllocShared | ir.AllocBarrier
+    alloc = ir.AllocShared | ir.AllocBarrier | ir.AllocTensor
     body = tuple(s for s in kernel.body if not isinstance(s, alloc | ir.Roles))
     if roles is None:
         out.append(FunctionEmitter(module, body, kernel.warps, nonnegative).emit())
@@ -193,6 +197,12 @@ def _allocate(out: Writer, module: Module) -> None:
                     shape = [buffer.stages, *buffer.shape] if buffer.ring else list(buffer.shape)
                     layout = module.constants.layout(buffer.layout)
                     out.line(f"{names(name)} = gl.allocate_shared_memory(gl.{buffer.dtype.gluon}, {shape}, {layout})")
+                case ir.AllocTensor(dst=name):
+                    memory = kernel.types[name]
+                    assert isinstance(memory, TensorMemoryType)
+                    shape = [memory.stages, *memory.shape] if memory.ring else list(memory.shape)
+                    layout = f"TensorMemoryLayout({list(memory.shape)}, col_stride=1)"
+                    out.line(f"{names(name)} = allocate_tensor_memory(gl.{memory.dtype.gluon}, {shape}, {layout})")
                 case ir.AllocBarrier(dst=name):
                     barrier = kernel.types[name]
                     assert isinstance(barrier, BarrierType)
@@ -204,7 +214,7 @@ def _allocate(out: Writer, module: Module) -> None:
                     barriers.append((name, barrier))
                 case _:
                     if any(
-                        isinstance(s, ir.AllocShared | ir.AllocBarrier)
+                        isinstance(s, ir.AllocShared | ir.AllocBarrier | ir.AllocTensor)
                         for block in ir.children(stmt)
                         for s in ir.walk(block)
                     ):
@@ -242,7 +252,8 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
                     used |= ex.names(value)
                 case _:
                     pass
-    memory = [s.dst for s in kernel.body if isinstance(s, ir.AllocShared | ir.AllocBarrier) and s.dst in used]
+    allocations = ir.AllocShared | ir.AllocBarrier | ir.AllocTensor
+    memory = [s.dst for s in kernel.body if isinstance(s, allocations) and s.dst in used]
     shared = sorted((outer & used) - _assigned(role.body))
     return (
         *dict.fromkeys(descriptors),

@@ -11,6 +11,7 @@ from tilewright.source import NO_SPAN, Span
 # Names that generated modules use themselves.
 _RESERVED = frozenset((
     "triton", "torch", "gluon", "gl", "tma", "mbarrier", "async_copy", "mma_v2", "cdna3", "cdna4", "fence_async_shared",
+    "tcgen05_mma", "tcgen05_commit", "allocate_tensor_memory", "TensorMemoryLayout",
     "warpgroup_mma", "warpgroup_mma_wait", "TensorDescriptor", "PropagateNan", "NAN", "tanh_", "max_", "min_", "add_",
     "multiply_", "argmax_", "argmin_", "floordiv_", "mod_", "philox_", "to_f8e5m2_", "uniform_", "libdevice",
     "launch", "prepare", "run", "check", "tiles", "programs", "processors", "slot", "axis", "extent", "stride",

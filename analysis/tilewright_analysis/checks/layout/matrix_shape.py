@@ -3,7 +3,8 @@
 wgmma (sm_90a): each warpgroup of 4 warps computes 64 rows; N is a multiple of 8; K a multiple of 32 bytes (PTX ISA,
 wgmma.mma_async). mma_v2 (sm_80 and up): fragments of 16×8, K a multiple of 16 for 16-bit types and of 8 for f32 as
 tf32 (PTX ISA, mma.sync). mfma (AMD): 16×16 or 32×32, K as the instruction of the accumulator's layout (CDNA3 and CDNA4
-ISA, "Matrix Arithmetic Instructions"). All take two f16, two bf16 or two f32 operands (tf32 on NVIDIA) and accumulate
+ISA, "Matrix Arithmetic Instructions"). tcgen05 (sm_100a): 128 rows, N a multiple of 16 up to 256, K of 16 (PTX ISA,
+tcgen05.mma, kind::f16 and one block). All take two f16, two bf16 or two f32 operands (tf32 on NVIDIA) and accumulate
 in f32.
 """
 
@@ -14,9 +15,9 @@ from typing import Literal
 
 from tilewright.dtypes import DType, bf16, f16, f32
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType, TileType
+from tilewright.ir.types import SharedType, TensorMemoryType, TileType
 from tilewright.layout import Mfma, Swizzled, Wgmma
-from tilewright.targets import TARGETS, Feature
+from tilewright.targets import TARGETS, TENSOR_MEMORY_ROWS, Feature
 
 from ...context import KernelContext, Site
 from ...report import Obligation
@@ -34,6 +35,8 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         match site.stmt:
             case ir.Wgmma(dst=dst, a=a, b=b):
                 name, problem = "wgmma", _wgmma(context, site, context.shared(a.buffer), context.shared(b.buffer), dst)
+            case ir.Tcgen05(acc=acc, a=a, b=b):
+                name, problem = "tcgen05", _tcgen05(context, acc, context.shared(a.buffer), context.shared(b.buffer))
             case ir.Mma(dst=dst, a=a, b=b, instr=("mma_v2" | "mfma") as name):
                 problem = _mma(context, name, context.tile(a), context.tile(b), dst)
             case _:
@@ -72,6 +75,24 @@ def _wgmma(context: KernelContext, site: Site, a: SharedType | None, b: SharedTy
     if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):
         return "wgmma on f32 (tf32) reads both operands with K contiguous; only 16-bit types allow N contiguous in B."
     return ""
+
+
+def _tcgen05(context: KernelContext, ref: ir.BufRef, a: SharedType | None, b: SharedType | None) -> str:
+    acc = context.kernel.types.get(ref.buffer)
+    if a is None or b is None or not isinstance(acc, TensorMemoryType):
+        return "tcgen05 reads both operands from shared memory and writes tensor memory."
+    common = _target(context, "tcgen05") or _common("tcgen05", a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
+    if common:
+        return common
+    if a.dtype == f32:
+        return "tcgen05 multiplies f16 or bf16 here, not f32."
+    (m, k), n = a.shape, b.shape[1]
+    if m != TENSOR_MEMORY_ROWS:
+        return f"tcgen05 computes {TENSOR_MEMORY_ROWS} rows here, one a lane of tensor memory; M = {m}."
+    for axis, extent, unit in (("N", n, 16), ("K", k, 16)):
+        if extent % unit:
+            return f"tcgen05 on {a.dtype} needs {axis} to be a multiple of {unit}; here {axis} = {extent}."
+    return f"tcgen05 computes at most 256 columns; here N = {n}." if n > 256 else ""
 
 
 def _mma(

@@ -1,4 +1,4 @@
-"""TW201 and TW202: a stage of shared memory, or a slot of a barrier array, that does not exist.
+"""TW201 and TW202: a stage of shared or tensor memory, or a slot of a barrier array, that does not exist.
 
 A ring of S stages is indexed by 0 … S-1. The usual form `it % S` is always inside; an index without the remainder walks
 past the ring after S iterations and reads (TW201) or overwrites (TW202) what happens to lie behind it.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.problem import Related
 
 from ...context import KernelContext, Site
@@ -25,9 +25,9 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     for site in context.sites:
         for ref in ir.operands(site.stmt):
             if isinstance(ref, ir.BufRef):
-                buffer = context.shared(ref.buffer)
-                if buffer is not None:
-                    written = getattr(site.stmt, "dst", None) == ref
+                buffer = context.kernel.types.get(ref.buffer)
+                if isinstance(buffer, SharedType | TensorMemoryType):
+                    written = ref in (getattr(site.stmt, "dst", None), getattr(site.stmt, "acc", None))
                     yield _inside(context, site, ref.buffer, ref.stage, buffer.stages, "stage", written)
             elif isinstance(ref, ir.BarRef):
                 barrier = context.kernel.types.get(ref.barrier)

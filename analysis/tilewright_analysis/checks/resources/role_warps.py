@@ -2,7 +2,8 @@
 
 The number of warps of a kernel and of each role is a power of two; the first role runs on the warps of the kernel;
 roles stand in one place, at the top of the body, and have names of their own. wgmma is issued by whole warpgroups, so
-a role that uses it has a multiple of 4 warps (PTX ISA, wgmma).
+a role that uses it has a multiple of 4 warps (PTX ISA, wgmma); so has one that reads tensor memory (PTX ISA,
+tcgen05.ld).
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 def _warps(who: str, warps: int, body: ir.Block) -> str:
     if warps < 1 or warps & (warps - 1):
         return f"{who} has {warps} warps; the number of warps is a power of two."
+    if warps % _WARPGROUP and any(isinstance(s, ir.TensorLoad) for s in ir.walk(body)):
+        return (
+            f"{who} reads tensor memory with {warps} warp{'s' if warps > 1 else ''}; each warp reaches 32 of its 128 "
+            f"lanes, so it takes whole warpgroups of {_WARPGROUP} warps."
+        )
     if warps % _WARPGROUP and any(isinstance(s, ir.Wgmma) for s in ir.walk(body)):
         return (
             f"{who} issues wgmma with {warps} warp{'s' if warps > 1 else ''}; wgmma takes whole warpgroups of "

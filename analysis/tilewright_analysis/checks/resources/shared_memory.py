@@ -2,7 +2,8 @@
 
 Rings, single tiles and barriers live for the whole kernel, so their bytes add up; swizzled buffers start at multiples
 of 1024 bytes, others of 16. The compiler accepts a kernel that is over the limit and the launch fails, so the sum is
-checked here. Layout conversions need scratch memory on top, at most the bytes of the converted tile.
+checked here, and so are the 512 columns of tensor memory (sm_100a). Layout conversions need scratch memory on top, at
+most the bytes of the converted tile.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterator
 from math import prod
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.layout import Padded, Swizzled
 from tilewright.problem import Related
-from tilewright.targets import TARGETS
+from tilewright.targets import TARGETS, TENSOR_MEMORY_COLUMNS
 
 from ...context import KernelContext
 from ...report import Obligation
@@ -25,7 +26,8 @@ _MBARRIER_BYTES = 8
 
 
 def check(context: KernelContext) -> Iterator[Obligation]:
-    """One obligation for the kernel, if it allocates anything."""
+    """One obligation for the kernel if it allocates anything, and one for its tensor memory."""
+    yield from _tensor_memory(context)
     target = TARGETS.get(context.kernel.target)
     parts = allocations(context)
     if target is None or not parts:
@@ -53,6 +55,21 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         yield unknown(context, CODE, "resources", what, span, missing)
     else:
         yield proved(CODE, "resources", what, span, f"{total} bytes")
+
+
+def _tensor_memory(context: KernelContext) -> Iterator[Obligation]:
+    columns = {n: t.columns for n, t in context.kernel.types.items() if isinstance(t, TensorMemoryType)}
+    if not columns:
+        return
+    used, limit = sum(columns.values()), TENSOR_MEMORY_COLUMNS
+    what = f"tensor memory is at most {limit} columns"
+    name = max(columns, key=lambda n: columns[n])
+    span = context.alloc_span(name)
+    if used <= limit:
+        yield proved(CODE, "resources", what, span, f"{used} columns")
+        return
+    text = f"The accumulators take {used} columns of tensor memory; a block has {limit}. Use fewer stages or tiles."
+    yield refuted(context, CODE, "resources", what, span, text)
 
 
 def allocations(context: KernelContext) -> dict[str, int]:

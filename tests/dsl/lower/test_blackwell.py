@@ -1,0 +1,79 @@
+"""Kernels for sm_100a: tcgen05 and tensor memory, compiled ahead of time."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.expand import expand
+from tilewright.frontend import parse_module
+from tilewright.infer import InferenceError
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TensorMemoryType
+from tilewright.lower import LoweringError, compile_lowered, lower
+from tilewright.source import SourceText
+
+GEMM = Path(__file__).parents[3] / "examples" / "gemm.py"
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of the module's own, so that the tests compile what they say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def gemm(warps: int = 8, **consts: int) -> ir.Kernel:
+    text = GEMM.read_text(encoding="utf-8").replace("warps=8", f"warps={warps}")
+    unit = parse_module(SourceText.of(text)).unit("gemm")
+    assert unit is not None
+    kernel = unit.with_consts("sm_100a", **consts).kernel
+    assert kernel is not None
+    return expand(kernel)
+
+
+@needs_triton
+def test_the_gemm_runs_on_the_tensor_cores_of_blackwell() -> None:
+    c = compile_lowered(lower(gemm()))
+    # 64 elements along K are 4 instructions of 16; one commit frees the stage, one hands over the accumulator.
+    assert len(re.findall(r"tcgen05\.mma\.cta_group::1\.kind::f16", c.ptx)) == 4
+    assert len(re.findall(r"tcgen05\.commit", c.ptx)) == 2
+    assert "tcgen05.ld.sync.aligned.32x32b.x64" in c.ptx and "tcgen05.wait::ld" in c.ptx
+    assert (c.spill_stores, c.stack, c.num_warps) == (0, 0, 12)
+    assert c.shared <= 227 * 1024
+
+
+@needs_triton
+def test_the_accumulator_is_free_only_after_all_warps_have_read_it() -> None:
+    """The wait for the loads and a barrier over the role stand between tcgen05.ld and the arrival."""
+    ptx = compile_lowered(lower(gemm())).ptx
+    load, waited = ptx.index("tcgen05.ld"), ptx.index("tcgen05.wait::ld")
+    arrive = ptx.index("mbarrier.arrive.shared::cta", load)
+    assert load < waited < ptx.index("bar.sync", waited) < arrive
+
+
+@needs_triton
+@pytest.mark.parametrize(("warps", "columns"), [(4, 64), (4, 128), (16, 256)])
+def test_other_shapes_compile(warps: int, columns: int) -> None:
+    assert compile_lowered(lower(gemm(warps, BN=columns))).spill_stores == 0
+
+
+def test_what_the_hardware_cannot_do_is_refused() -> None:
+    with pytest.raises(InferenceError, match="whole warpgroups of 4 warps"):
+        gemm(warps=2, BN=64)
+    with pytest.raises(LoweringError, match=r"sm_90a has no tensor memory and tcgen05; .*sm_100a"):
+        lower(replace(gemm(), target="sm_90a"))
+    kernel = gemm()
+    memory = kernel.types["acc_ring"]
+    assert isinstance(memory, TensorMemoryType)
+    with pytest.raises(LoweringError, match="1024 columns of tensor memory; a block has 512"):
+        lower(kernel.with_body(kernel.body, {**kernel.types, "acc_ring": replace(memory, stages=4)}))
+    with pytest.raises(LoweringError, match="M must be 128"):
+        lower(kernel.with_body(kernel.body, {**kernel.types, "acc_ring": replace(memory, shape=(64, 256))}))
