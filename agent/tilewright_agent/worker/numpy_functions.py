@@ -11,11 +11,12 @@ import numpy as np
 # What NumPy calls by the same name, or by another, and with the same arguments.
 _SAME: dict[str, str] = {
     **{n: n for n in ("cos", "exp", "exp2", "floor", "log", "log2", "sin", "sqrt", "square", "tanh", "abs", "matmul")},
-    **{n: n for n in ("maximum", "minimum", "where", "add")},
+    **{n: n for n in ("maximum", "minimum", "where", "add", "ceil", "trunc", "expm1", "log1p", "cumsum", "cumprod")},
+    "round": "rint",
     "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "transpose": "swapaxes",
     "unsqueeze": "expand_dims",
 }  # fmt: skip
-_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "argmax": "argmax", "argmin": "argmin"}
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -24,6 +25,8 @@ class NumpyFunctions:
 
     def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The function `name` of `reference.FUNCTIONS`."""
+        if name in ("cumsum", "cumprod"):
+            return _scan(getattr(np, name), *args, **kwargs)
         if name in _SAME:
             return getattr(np, _SAME[name])(*args)
         if name in _REDUCTIONS:
@@ -41,6 +44,24 @@ class NumpyFunctions:
 
 def _reduce(function: Callable[..., Any], x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return function(x, axis=dim, keepdims=keepdim)
+
+
+def _scan(function: Callable[..., Any], x: Any, dim: int) -> Any:
+    return function(x, axis=dim, dtype=x.dtype)
+
+
+def _gather(x: Any, dim: int, index: Any) -> Any:
+    return np.take_along_axis(x, index, dim)
+
+
+def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return np.stack(tensors, axis=dim)
+
+
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
+    top = np.max(x, axis=dim, keepdims=True)
+    total = np.sum(np.exp(x - top), axis=dim, keepdims=keepdim)
+    return np.log(total) + (top if keepdim else np.squeeze(top, dim))
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
@@ -89,4 +110,5 @@ def _reshape(x: Any, *shape: Any) -> Any:
 _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
+    "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
 }  # fmt: skip

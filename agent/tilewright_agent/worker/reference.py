@@ -40,12 +40,13 @@ class Backend(Protocol):
 
 
 FUNCTIONS = frozenset((
-    "abs", "amax", "amin", "clamp", "cos", "div", "erf", "exp", "exp2", "floor", "gelu", "log", "log2", "log_softmax",
-    "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "reshape", "rsqrt", "sigmoid", "silu", "sin",
-    "softmax", "sqrt", "square", "sub", "sum", "tanh", "transpose", "unsqueeze", "where", "add",
+    "abs", "add", "amax", "amin", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div", "erf", "exp",
+    "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp", "matmul", "maximum",
+    "mean", "minimum", "mul", "neg", "relu", "reshape", "round", "rsqrt", "sigmoid", "silu", "sin", "softmax", "sqrt",
+    "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze", "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
-DTYPES = frozenset((*CASTS.values(), "int32", "int64"))
+DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
 _MODULES = ("torch", "F", "torch.nn.functional")
 _Operation = Callable[[Any, Any], Any]
 _BINARY: dict[type[ast.operator], _Operation] = {
@@ -211,7 +212,7 @@ class _Evaluator:
 
     def _cast(self, tensor: Any, wanted: str) -> Any:
         bits, narrow = self.backend.float_bits(tensor), wanted in ("float16", "bfloat16")
-        if bits and not wanted.startswith("int"):
+        if bits and wanted in CASTS.values():
             if self.precise and (narrow or (wanted == "float32" and bits == 64)):
                 return tensor  # nothing is rounded on the way to the values to compare with
             if not self.precise and not narrow:

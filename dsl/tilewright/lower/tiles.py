@@ -126,6 +126,13 @@ def compute_text(
             return f"~{args[0]}"
         case "isnan":
             return f"{args[0]} != {args[0]}"
+        case "div" if dtype == f32:
+            # Rounded to nearest, as sqrt is; `/` is off by up to two units in the last place.
+            wide = [
+                f"gl.to_tensor({t}).to(gl.float32)" if isinstance(a, ex.Expr) and not isinstance(a, ex.Int) else t
+                for a, t in zip(stmt.args, args, strict=True)
+            ]
+            return f"gl.div_rn({wide[0]}, {wide[1]})"
         case "div" if dtype in (f16, bf16):
             # Gluon divides these in f32 and leaves the quotient there.
             return f"({args[0]} / {args[1]}).to(gl.{dtype.gluon})"
