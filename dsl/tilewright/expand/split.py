@@ -25,6 +25,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
 from tilewright.ir.types import BarrierType, ScalarType, SharedType
+from tilewright.source import Span
 
 LOAD_REGISTERS = 24
 """The smallest budget of setmaxnreg: the loading warp computes addresses only."""
@@ -172,7 +173,7 @@ def _compute_loop(ring: Ring) -> ir.Block:
         body.append(ir.If(ex.less(loop.lo, Var(loop.var)), (replace(release, note="its stage is free"),), span=span))
         after = (
             ir.WgmmaWait(0, span=span),
-            ir.If(ex.less(loop.lo, loop.hi), (replace(release, note="the last stage is free"),), span=span),
+            *_if(ex.less(loop.lo, loop.hi), (replace(release, note="the last stage is free"),), span),
         )
     else:
         if products:
@@ -180,6 +181,13 @@ def _compute_loop(ring: Ring) -> ir.Block:
         body.append(replace(release, note="the stage is free"))
     body.append(ir.Assign(ring.counter, ex.add(Var(ring.counter), Int(1)), span=span))
     return (ir.For(loop.var, loop.lo, loop.hi, loop.step, tuple(body), span=span), *after)
+
+
+def _if(cond: ir.Expr, then: ir.Block, span: Span) -> ir.Block:
+    """A branch, decided now if that is possible."""
+    if isinstance(cond, Int):
+        return then if cond.value else ()
+    return (ir.If(cond, then, span=span),)
 
 
 def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
