@@ -15,7 +15,7 @@ from tilewright.ir.types import TileType
 
 from ...context import KernelContext, Site
 from .axes import aligned, contracted, defined, reshaping, stale
-from .lanes import INSIDE, Edge, Lanes, Past, build, joined, moved, renamed, subsets, uniform, unknown, without
+from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
 from .masks import Atom, Index, combined, compared, shifted
 from .numbers import ANYTHING, FINITE, NATURAL, Number, apply, constant, loaded, scalar, total
 from .uses import Clash, Use
@@ -132,7 +132,7 @@ class Flow:
         for turn in range(_ROUNDS):
             inner = dict(head)
             self._block(body, inner)
-            after = {n: joined(head[n], outside(inner[n])) for n in carried}
+            after = {n: self._either(n, head[n], outside(inner[n])) for n in carried}
             if turn == _ROUNDS - 2:
                 after = {n: t if t == head[n] else unknown(ANYTHING, "a loop changes it") for n, t in after.items()}
             if all(after[n] == head[n] for n in carried):
@@ -141,6 +141,14 @@ class Flow:
         self._loops.pop()
         tiles |= {n: outside(t) for n, t in inner.items() if n not in tiles}
         tiles |= {n: replace(head[n], carried=tiles[n].carried) for n in carried}
+
+    def _either(self, name: str, one: Lanes, other: Lanes) -> Lanes:
+        """What a variable holds that a loop carries: what came in, or what came around."""
+        somewhere = ex.Var(f"{name}°")
+        one, other, changed = matched(one, other, somewhere)
+        for edge in changed:
+            self._keep(edge, somewhere)
+        return joined(one, other)
 
     def _keep(self, edge: Edge, origin: ex.Expr) -> None:
         """The edge with another origin stands for the same loads."""

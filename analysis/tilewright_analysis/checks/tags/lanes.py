@@ -145,6 +145,24 @@ def joined(one: Lanes, other: Lanes) -> Lanes:
     )  # fmt: skip
 
 
+def matched(one: Lanes, other: Lanes, origin: ex.Expr) -> tuple[Lanes, Lanes, list[Edge]]:
+    """The tiles with one edge, at `origin`, where they differ only in where an edge begins; and the edges it replaces.
+
+    So it is with tiles of one tensor at different places, as when the next tile is loaded while this one is used.
+    Joined as they are, each would hold what it likes past the edge of the other.
+    """
+    mine, theirs = ({(e.axis, e.extent): e for e in tile.edges} for tile in (one, other))
+    alike = mine.keys() == theirs.keys() and len(mine) == len(one.edges) and len(theirs) == len(other.edges)
+    differ = [key for key in mine if mine[key] != theirs[key]] if alike else []
+    if not differ:
+        return one, other, []
+    tiles: list[Lanes] = []
+    for tile, edges in ((one, mine), (other, theirs)):
+        origins = frozenset(edges[key].origin for key in differ)
+        tiles.append(renamed(tile, lambda e, known=origins: origin if e in known else e))
+    return tiles[0], tiles[1], [edges[key] for key in differ for edges in (mine, theirs)]
+
+
 def without(tile: Lanes, edges: frozenset[Edge]) -> Lanes:
     """The tile without some of its edges: lanes past them count as lanes inside, whatever they hold."""
     kept = tile.edges - edges
