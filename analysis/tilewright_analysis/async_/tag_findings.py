@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
 from tilewright.problem import Related
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
@@ -37,7 +38,9 @@ class TagFindings:
 
     def lost(self, code: str, subject: str, p: Process, o: c.Instr, lost: Lost, what: str) -> None:
         """A tag is needed that was dropped before."""
-        missing = f"{what} combines elements of different coordinates, so it has no coordinate tag"
+        moved = isinstance(lost.stmt, ir.Compute) and lost.stmt.op == "reshape"
+        how = "went through a reshape of this axis" if moved else "combines elements of different coordinates"
+        missing = f"{what} {how}, so it has no coordinate tag"
         issue = Issue(
             code, subject, missing, o.stmt.span, self.report.role(p), dict(at(p)),
             (Related(lost.stmt.span, "the coordinate tag was lost here"),), unknown=missing,
