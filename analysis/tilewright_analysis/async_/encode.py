@@ -43,6 +43,8 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
                 tables.add_buffer(name, stmt)
             case ir.AllocBarrier(dst=name):
                 tables.add_barrier(name, stmt)
+            case ir.AllocTensor(dst=name):
+                raise Unsupported(f"tensor memory ('{name}') and its products are not modelled", stmt.span)
             case ir.Roles(roles=more):
                 roles += more
             case _:

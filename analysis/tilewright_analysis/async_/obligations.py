@@ -22,7 +22,7 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
     """All obligations of the engine for a kernel."""
     out: list[Obligation] = []
     stmts = list(ir.walk(kernel.body))
-    products = [s for s in stmts if isinstance(s, ir.Mma | ir.Wgmma)]
+    products = [s for s in stmts if isinstance(s, ir.Mma | ir.Wgmma | ir.Tcgen05)]
     for s in products:
         out.append(Obligation("TW101", _id(s), "multiplied elements carry equal coordinates", s.span))
     contracted = _contracted(stmts)
@@ -63,14 +63,16 @@ def _memory(stmts: list[ir.Stmt]) -> list[Obligation]:
                 proxied.add(ref.buffer)
             case ir.SharedLoad(src=ref):
                 reads.add(ref.buffer)
-            case ir.Wgmma(a=a, b=b):
+            case ir.TensorLoad(src=ref):
+                reads.add(ref.buffer)
+            case ir.Wgmma(a=a, b=b) | ir.Tcgen05(a=a, b=b):
                 reads |= {a.buffer, b.buffer}
                 proxied |= {a.buffer, b.buffer}
             case _:
                 pass
     out: list[Obligation] = []
     for s in stmts:
-        if not isinstance(s, ir.AllocShared):
+        if not isinstance(s, ir.AllocShared | ir.AllocTensor):
             continue
         n = s.dst
         out.append(Obligation("TW401", n, f"accesses to {n} are ordered", s.span))
@@ -99,7 +101,7 @@ def _barriers(kernel: ir.Kernel, stmts: list[ir.Stmt]) -> list[Obligation]:
         out.append(Obligation("TW407", n, f"each phase of {n} gets the arrivals it counts", s.span))
     if any(isinstance(s, ir.BarrierWait | ir.Sync) for s in stmts):
         out.append(Obligation("TW403", "kernel", "no schedule blocks forever", kernel.span))
-    if any(isinstance(s, ir.Wgmma | ir.TmaStore | ir.TmaLoad | ir.CpAsync) for s in stmts):
+    if any(isinstance(s, ir.Wgmma | ir.Tcgen05 | ir.TmaStore | ir.TmaLoad | ir.CpAsync) for s in stmts):
         out.append(Obligation("TW406", "exit", "no asynchronous work is pending at the end", kernel.span))
     return out
 
@@ -113,13 +115,15 @@ def _contracted(stmts: list[ir.Stmt]) -> frozenset[str]:
             match s:
                 case ir.Mma(dst=dst) | ir.Wgmma(dst=dst):
                     names.add(dst)
+                case ir.Tcgen05(acc=ref):
+                    names.add(ref.buffer)
                 case ir.Compute(dst=dst, args=args):
                     if any(isinstance(a, ir.TileRef) and a.name in names for a in args):
                         names.add(dst)
                 case ir.SharedStore(dst=ref, src=src):
                     if src in names:
                         names.add(ref.buffer)
-                case ir.SharedLoad(dst=dst, src=ref):
+                case ir.SharedLoad(dst=dst, src=ref) | ir.TensorLoad(dst=dst, src=ref):
                     if ref.buffer in names:
                         names.add(dst)
                 case _:
