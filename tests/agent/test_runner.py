@@ -55,6 +55,36 @@ def test_kernels_run_on_the_interpreter_and_are_right(text: str) -> None:
     assert steps and all(0 <= share <= 1 for _, share in steps)
 
 
+CASTS = """import tilewright as tw
+from tilewright import Global, f8e4m3, f8e5m2, f32, u16, u32
+
+N = tw.sizes("N")
+
+
+@tw.kernel(reference="{reference}")
+def cast(X: Global[{source}, N], Y: Global[{target}, N]):
+    for i in tw.tiles(tw.cdiv(N, 256)):
+        x = tw.load(X.tile((i * 256,), (256,)), other=0.0)
+        tw.store(Y.tile((i * 256,), (256,)), {value})
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "value", "wrong", "reference"),
+    [
+        ("f8e4m3", "f32", "x.to(f32) * 2.0", "x.to(f32)", "Y = X.float() * 2"),
+        ("f8e5m2", "f8e5m2", "(x.to(f32) * 2.0).to(f8e5m2)", "x", "Y = X.float() * 2"),
+        ("f32", "f8e4m3", "x.to(f8e4m3)", "(x * 2.0).to(f8e4m3)", "Y = X"),
+        ("u16", "u32", "x.to(u32) << 16", "x.to(u32) << 15", "Y = X.to(torch.int64) * 65536"),
+    ],
+)
+def test_every_element_type_can_be_run(source: str, target: str, value: str, wrong: str, reference: str) -> None:
+    names = {"source": source, "target": target, "reference": reference}
+    result = run_unit(unit(CASTS.format(**names, value=value)))
+    assert result.correct is True, result.message
+    assert run_unit(unit(CASTS.format(**names, value=wrong))).correct is False
+
+
 def examples() -> list[KernelUnit]:
     folder = Path(__file__).parents[2] / "examples"
     # A fault that needs many tiles does not show at the small sizes of a run; finding it is the verifier's part.

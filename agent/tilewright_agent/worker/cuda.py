@@ -25,7 +25,8 @@ DELAY_CYCLES = 400_000  # about 0.2 ms, in which the host enqueues a whole launc
 
 _TYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool",
+    "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i1": "bool",
+    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
 }  # fmt: skip
 
 
@@ -85,7 +86,9 @@ class Cuda:
             buffer = torch.empty(size + 2 * GUARD, dtype=kind, device="cuda")
         except Exception as error:
             raise self._failure(error) from error
-        if kind.is_floating_point:
+        if dtype.startswith("f8"):
+            buffer.view(torch.uint8).fill_(0x7F)  # NaN in both
+        elif kind.is_floating_point:
             buffer.fill_(math.nan)
         else:
             buffer.view(torch.uint8).fill_(1 if dtype == "i1" else 0x5A)
@@ -104,6 +107,9 @@ class Cuda:
         if not tensor.dtype.is_floating_point or distribution == "index":
             top = 2 if tensor.dtype == torch.bool else 8
             tensor.copy_(torch.randint(0, top, tensor.shape, generator=generator, device="cuda"))
+        elif dtype.startswith("f8"):  # torch draws no random numbers of these types
+            draw = torch.rand if distribution == "uniform" else torch.randn
+            tensor.copy_(draw(tensor.shape, generator=generator, device="cuda"))
         elif distribution == "uniform":
             tensor.uniform_(generator=generator)
         else:

@@ -17,7 +17,7 @@ from .reference import Backend, BadReference, Reference, parse_reference
 
 # Largest error of an element, relative to its own magnitude plus the root mean square of the whole output. Twice the
 # spacing of the element type for the rounding at the end; in float32 also room for another order of summation.
-TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12}
+TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12, "f8e4m3": 7e-2, "f8e5m2": 0.14}
 
 Progress = Callable[[str, int, int, str], None]
 # Binds tensors; what it returns launches on them. Binding (checks, descriptors) is not part of the time of a kernel.

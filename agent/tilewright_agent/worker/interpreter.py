@@ -19,12 +19,18 @@ GUARD = 256  # elements before and after a tensor
 
 _STORAGE = {
     "f16": "float16", "bf16": "float32", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool",
+    "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i1": "bool",
+    "f8e4m3": "float32", "f8e5m2": "float32",
 }  # fmt: skip
 
 
+def _numbers() -> tuple[Any, Any]:
+    """The interpreter's arithmetic and the element types; by name, as the worker is also shipped without them."""
+    return importlib.import_module("tilewright.interpret.numeric"), importlib.import_module("tilewright.dtypes")
+
+
 class Interpreter:
-    """Executes the kernel source of a job. bf16 tensors are float32 arrays that hold bf16 values."""
+    """Executes the kernel source of a job. Tensors of bf16 and 8-bit floats are float32 arrays of such values."""
 
     name = "interpreter (no GPU)"
 
@@ -89,14 +95,21 @@ class Interpreter:
         tensor[...] = values
         if dtype == "bf16":
             tensor.view(np.uint32)[...] &= 0xFFFF0000
+        elif dtype.startswith("f8"):
+            numeric, dtypes = _numbers()
+            tensor[...] = numeric.to_dtype(tensor, dtypes.ALL[dtype])
 
     def load(self, tensor: Any, data: bytes, dtype: str) -> None:
-        """From raw bytes; bf16 comes as 16-bit patterns."""
-        raw = np.frombuffer(data, np.uint16 if dtype == "bf16" else tensor.dtype)
+        """From raw bytes; bf16 comes as patterns of 16 bits, 8-bit floats as patterns of 8."""
+        patterns = np.uint16 if dtype == "bf16" else np.uint8 if dtype.startswith("f8") else None
+        raw: Any = np.frombuffer(data, patterns or tensor.dtype)
         if raw.size != tensor.size:
             raise JobError("bad job", f"{raw.size} elements given for a tensor of {tensor.size}")
         if dtype == "bf16":
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        elif patterns is not None:
+            numeric, dtypes = _numbers()
+            raw = numeric.from_bits(raw, dtypes.ALL[dtype])
         tensor[...] = raw.reshape(tensor.shape)
 
     def copy(self, tensor: Any) -> Any:
