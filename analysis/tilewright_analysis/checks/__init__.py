@@ -14,8 +14,8 @@ from . import asynchronous
 from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import global_order, leading_index, load_bounds, offset_width, ring_index, store_bounds
-from .resources import role_warps, shared_memory, threads_registers
-from .tags import validity
+from .resources import instructions, role_warps, shared_memory, threads_registers
+from .tags import scale, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     Check("layout.tma_box", "layout", ("TW502",), tma_box.check),
     Check("layout.matrix_shape", "layout", ("TW503",), matrix_shape.check),
     Check("layout.copy_width", "layout", ("TW504",), copy_width.check),
+    Check("resources.instructions", "resources", ("TW009",), instructions.check),
     Check("resources.role_warps", "resources", ("TW603",), role_warps.check),
     Check("resources.threads_registers", "resources", ("TW602",), threads_registers.check),
     Check("resources.shared_memory", "resources", ("TW601",), shared_memory.check),
@@ -47,5 +48,6 @@ CHECKS: tuple[Check, ...] = (
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
+    Check("tags.scale", "tags", ("TW105",), scale.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )

@@ -5,7 +5,7 @@ Both run in the interpreter on the same arguments. What is repaired is one state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -52,10 +52,13 @@ def first_difference(
     sizes: Iterable[Mapping[str, int]],
     seconds: float,
     differ: Callable[[Array, Array], Array],
+    *,
+    without: Collection[str] = (),
 ) -> Difference | None:
     """The first output element that `differ`, given what both kernels store, marks as different; None if there is none.
 
-    Stops after `seconds`. Sizes at which either kernel cannot run are passed over.
+    Tensors in `without` are not compared. Stops after `seconds`. Sizes at which either kernel cannot run are passed
+    over.
     """
     begin = perf_counter()
     compiled = [compile_kernel(k, Limits()) for k in (kernel, repaired)]
@@ -75,7 +78,7 @@ def first_difference(
                     runs.append(arguments)
             except (Violation, ArgumentError, ex.EvaluationError, ArithmeticError):
                 break
-            for name in outputs(kernel):
+            for name in (n for n in outputs(kernel) if n not in without):
                 at = names.index(name)
                 dtype = kernel.params[at].type.dtype
                 got, want = (decode(r[at], dtype).astype(np.float64) for r in runs)

@@ -389,7 +389,8 @@ class Flow:
     def _scanned(self, stmt: ir.Compute, tile: Lanes, axis: int, name: str) -> Lanes:
         along = tile.along(axis)
         if stmt.reverse:
-            self._use(stmt, _EXTREMES.get(stmt.op, "sum"), name, axis, tile, along, tile.at(INSIDE))
+            kind = "factor" if stmt.op == "cumprod" else _EXTREMES.get(stmt.op, "sum")
+            self._use(stmt, kind, name, axis, tile, along, tile.at(INSIDE))
 
         def number(past: Past) -> Number:
             lanes = tile.at(past)

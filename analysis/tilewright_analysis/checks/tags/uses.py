@@ -14,7 +14,8 @@ from .numbers import Number
 class Use:
     """A place where lanes past an edge must not count.
 
-    `kind` says what is neutral: 0 for `sum`, `product` and `accumulation`, nothing above the others for `max`.
+    `kind` says what is neutral: 0 for `sum`, `product` and `accumulation`, 1 for `factor`, nothing above the others for
+    `max`.
     `operand` is the argument whose lanes are meant, `past` the lanes, `axis` the axis that is reduced. `number` is what
     they hold, `inside` what the others hold. A product has two `operands`.
     """
@@ -36,6 +37,8 @@ class Use:
             return self.number.at_most(self.inside)
         if self.kind == "min":
             return self.inside.at_most(self.number)
+        if self.kind == "factor":
+            return self.number.value == 1.0
         return self.number.is_zero
 
 

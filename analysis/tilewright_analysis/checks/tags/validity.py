@@ -37,8 +37,8 @@ from .lanes import Edge
 from .uses import Clash, Use
 
 CODE = "TW104"
-_NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf")}
-_NAMES: Mapping[str, str] = {"sum": "sum", "max": "maximum", "min": "minimum", "product": "product"}
+_NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf"), "factor": 1.0}
+_NAMES: Mapping[str, str] = {"sum": "sum", "max": "maximum", "min": "minimum", "product": "product", "factor": "running product"}
 _SECONDS = 2.0
 _HOW = "lanes past the edge"
 
@@ -75,7 +75,7 @@ def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
         )
         return unknown(context, CODE, "tags", what, span, missing, related=_related(use, edge))
     example = _example(site, found)
-    neutral = "what is neutral" if use.kind in ("max", "min") else "0"
+    neutral = "what is neutral" if use.kind in ("max", "min") else "1" if use.kind == "factor" else "0"
     text = (
         f"Lanes past the edge of {edge.tensor} take part in this {_name(use)} with {use.number} instead of "
         f"{neutral}: {found.where} becomes {found.got:.6g}, and {found.repaired:.6g} without them. {situation(example)}"
@@ -158,7 +158,7 @@ def _where_fix(context: KernelContext, use: Use) -> Fix | None:
     lanes = f"{lanes} < {extent}" if origin == "0" else f"{origin} + {lanes} < {extent}"
     if rank > 1:
         lanes = f"({lanes})[{', '.join(':' if a == use.axis else 'None' for a in range(rank))}]"
-    neutral = {"max": f"-{prefix}inf", "min": f"{prefix}inf"}.get(use.kind, "0.0")
+    neutral = {"max": f"-{prefix}inf", "min": f"{prefix}inf", "factor": "1.0"}.get(use.kind, "0.0")
     edits = (
         Edit(Span(argument.start, argument.start), f"{prefix}where({lanes}, "),
         Edit(Span(argument.end, argument.end), f", {neutral})"),
