@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.expand import expand
+from tilewright.expand import expand, expand_policies
 from tilewright.expand.staging import at_iteration
 from tilewright.frontend import KernelUnit, parse_module
 from tilewright.ir import expr as ex
@@ -100,6 +100,28 @@ def test_shapes_that_mfma_does_not_take_are_refuted() -> None:
     unit = example("gemm.py", "gemm_sm80", "gfx950").with_consts("gfx950", BM=64, BN=64, BK=8)
     (finding,) = (f for f in check_unit(unit).findings if f.verdict == "refuted")
     assert finding.code == "TW503" and "multiple of 16; here K = 8" in finding.message
+
+
+def test_instructions_of_nvidia_are_refuted_one_by_one() -> None:
+    path = EXAMPLES / "gemm.py"
+    unit = parse_module(SourceText(path.read_bytes(), str(path))).unit("gemm_sm80")
+    assert unit is not None and unit.kernel is not None
+    report = check_kernel(replace(expand_policies(unit.kernel), target="gfx942"))
+    assert {f.code for f in report.findings if f.verdict == "refuted"} == {"TW503", "TW009"}  # mma, cp.async
+    assert "gfx942 has no cp.async; targets that do: sm_80," in "".join(f.message for f in report.findings)
+    instructions = parse_module(SourceText.of((EXAMPLES / "gemm_instructions.py").read_text(encoding="utf-8")))
+    (explicit,) = instructions.units
+    found = {f.code: f.message for f in check_unit(explicit.with_consts("gfx942")).findings if f.verdict == "refuted"}
+    assert {"TW009", "TW502", "TW503", "TW601", "TW603"} <= found.keys()
+    assert "has no mbarriers" in found["TW009"] and "tw.store_shared" in found["TW502"]
+    on_hopper = replace(expand(blackwell()), target="sm_90a")
+    assert any("no tensor memory" in f.message for f in check_kernel(on_hopper).findings)
+
+
+def blackwell() -> ir.Kernel:
+    kernel = example("gemm.py", "gemm", "sm_100a").kernel
+    assert kernel is not None
+    return kernel
 
 
 def test_there_are_no_figures_of_another_vendors_gpu() -> None:

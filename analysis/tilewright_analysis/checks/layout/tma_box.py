@@ -43,7 +43,8 @@ def _problem(context: KernelContext, view: ir.View, ref: ir.BufRef) -> str:
     target = TARGETS.get(context.kernel.target)
     if target is not None and not target.has("tma"):
         having = ", ".join(t.name for t in TARGETS.values() if t.has("tma"))
-        return f"{target.name} has no bulk copies (TMA); targets that do: {having}. Use cp.async here."
+        instead = "Use cp.async here." if target.has("cp_async") else "Load with tw.load, then tw.store_shared."
+        return f"{target.name} has no bulk copies (TMA); targets that do: {having}. {instead}"
     if not 1 <= len(view.shape) <= _MOST_DIMENSIONS:
         return f"A bulk copy has 1 to {_MOST_DIMENSIONS} dimensions; {view.tensor} has {len(view.shape)}."
     row = view.shape[-1] * tensor.dtype.bytes
