@@ -38,7 +38,9 @@ from .uses import Clash, Use
 
 CODE = "TW104"
 _NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf"), "factor": 1.0}
-_NAMES: Mapping[str, str] = {"sum": "sum", "max": "maximum", "min": "minimum", "product": "product", "factor": "running product"}
+_NAMES: Mapping[str, str] = {
+    "sum": "sum", "max": "maximum", "min": "minimum", "product": "product", "factor": "running product",
+}  # fmt: skip
 _SECONDS = 2.0
 _HOW = "lanes past the edge"
 
