@@ -182,7 +182,7 @@ def _constant(
 
 
 def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
-    """Sizes used in the body that no tensor argument gives a value to."""
+    """Sizes that no tensor argument gives a value to."""
     used: dict[str, Span] = {}
     for stmt in ir.walk(kernel.body):
         for value in _expressions(stmt):
@@ -192,10 +192,15 @@ def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
     for assumption in kernel.assumptions:
         for name in ex.names(assumption.expr):
             used.setdefault(name, assumption.span)
-    missing = sorted(set(used) - set(kernel.sizes))
+    for param in kernel.params:
+        for extent in param.type.shape:
+            for name in ex.names(extent):
+                used.setdefault(name, param.span)
+    # A launch reads sizes off the shapes of its tensors: `M * 2` alone does not tell M.
+    bound = {s.name for p in kernel.params for s in p.type.shape if isinstance(s, ex.Size)}
     return [
-        Problem("TW008", f"the size '{name}' has no value: no tensor argument has it as an extent", used[name])
-        for name in missing
+        Problem("TW008", f"the size '{name}' has no value: no tensor argument has it, by itself, as an extent", used[name])
+        for name in sorted(set(used) - bound)
     ]
 
 
