@@ -25,6 +25,7 @@ from tilewright_analysis.async_.tags import (
     Tag,
     Value,
     agreeing,
+    apart,
     compute,
     constant_tile,
     joined,
@@ -32,6 +33,9 @@ from tilewright_analysis.async_.tags import (
     united,
 )
 from tilewright_analysis.async_.words import sid
+
+# So many indices of operands are told apart in one sum of products; a convolution has some ten.
+_MOST_PLACES = 32
 
 
 class Tags:
@@ -103,20 +107,21 @@ class Tags:
                         self.report.other_tile(s, p, o, held, mine)
                 elif isinstance(held, Lost):
                     self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
-        if isinstance(along, Tag):
-            covers = self._contracted(s, p, o, covers, along, depth, f"{a.source} @ {b.source}")
         fixed = united(a.fixed, b.fixed)
+        if isinstance(along, Tag):
+            start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text,
+                          f"{a.source} @ {b.source}", fixed=fixed)  # fmt: skip
+            covers = self._contracted(s, p, o, covers, along, depth, start)
         return Value(axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed)
 
     def _contracted(
-        self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, source: str
+        self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, start: Cover
     ) -> tuple[Cover, ...]:
         low, high = along.const, along.const + depth
         if along.symbol == 0 and low < 0:
             self.report.negative(p, o, along)
             return covers
         part = Interval(low, along.slopes, high, along.slopes)
-        start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text, source)
         for i, cover in enumerate(covers):
             if cover.key != start.key:
                 continue
@@ -132,6 +137,11 @@ class Tags:
                     self.report.twice(s, p, o, along, twice)
                 return covers
             return (*covers[:i], joined(cover, part), *covers[i + 1 :])
+        others = [v for v in covers if (v.dim, v.source) == (start.dim, start.source) and v.key[4:] != start.key[4:]]
+        if len(others) >= _MOST_PLACES or not all(apart(v.fixed, start.fixed) for v in others):
+            # Kept apart they may be without end, or be one and the same at some sizes; merged, nothing would be known.
+            self.report.summed(p, o, along)
+            return tuple(_completed(v) if v in others else v for v in covers)
         whole = joined(start, part)
         extent = self.program.dims[along.dim]
         if along.symbol == 0 and extent.is_constant and not along.slopes and low == 0 and high >= extent.const:
@@ -262,4 +272,4 @@ class Tags:
 
 
 def _completed(cover: Cover) -> Cover:
-    return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True)
+    return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True, cover.fixed)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.state import INF, Instance, Process, State
-from tilewright_analysis.async_.tags import OLD, Axis, Cover, Slopes, Tag, Value
+from tilewright_analysis.async_.tags import OLD, Axis, Cover, Fixed, Slopes, Tag, Value
 
 Key = tuple[Hashable, ...]
 
@@ -99,6 +99,9 @@ class Normalizer:
                 )
             return None if a is None else id(a.stmt)
 
+        def fixed(places: tuple[Fixed, ...]) -> Hashable:
+            return tuple((f.dim, tuple(map(axis, f.at)), id(f.lost) if f.lost else 0) for f in places)
+
         def cover(v: Cover) -> Hashable:
             way = meet(v.dim, v.symbol, v.intervals[-1].high_slopes) if v.intervals else ()
             # The start is a constant of the kernel (contraction never goes back behind it); all else moves along.
@@ -115,15 +118,15 @@ class Normalizer:
                 v.source,
                 v.complete,
                 parts,
+                fixed(v.fixed),
             )
 
         def value(v: Value) -> Hashable:
             if v is OLD:
                 return "old"
-            fixed = tuple((f.dim, tuple(map(axis, f.at)), id(f.lost) if f.lost else 0) for f in v.fixed)
             return (
-                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made), fixed,
-                v.source, v.neutral,
+                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made),
+                fixed(v.fixed), v.source, v.neutral,
             )  # fmt: skip
 
         for p in s.processes:

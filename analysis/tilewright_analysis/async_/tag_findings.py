@@ -99,6 +99,16 @@ class TagFindings:
         issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
         self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
 
+    def summed(self, p: Process, o: c.Instr, along: Tag) -> None:
+        """Products at different indices of their operands are summed up in a loop."""
+        d = self.dim(along.dim)
+        missing = (
+            f"whether {doing(p, o)}, which adds up products over {d} at one index of the operands after the other, "
+            "takes each index once"
+        )
+        issue = Issue("TW102", "*", missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
+        self.report.found.setdefault(("TW102", "*"), Found(issue, {}, None))
+
     def twice(self, s: State, p: Process, o: c.Instr, along: Tag, part: tuple[int, int]) -> None:
         """A part of the contraction is accumulated again. Belongs to every store of the value, so to the kernel."""
         d = self.dim(along.dim)

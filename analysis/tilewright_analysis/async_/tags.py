@@ -53,29 +53,6 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
-    """What has been contracted over dimension `dim`: disjoint intervals relative to an opaque `symbol`.
-
-    `inner` is the instance of the outer loop in which it was accumulated ((-1, 0): none), `source` the operands that
-    were multiplied, `text` the coordinate for messages.
-    """
-
-    dim: int
-    symbol: int
-    outer: int
-    intervals: tuple[Interval, ...]
-    inner: tuple[int, int]
-    text: str
-    source: str = ""
-    complete: bool = False
-
-    @property
-    def key(self) -> tuple[int, int, int, str]:
-        """What must be equal for two covers to be parts of one contraction."""
-        return self.dim, self.symbol, self.outer, self.source
-
-
-@dataclass(frozen=True, slots=True)
 class Fixed:
     """Where a tile lies along a dimension that an index fixes (`A[b]`), with extent number `dim`.
 
@@ -86,6 +63,36 @@ class Fixed:
     dim: int
     at: tuple[Tag, ...]
     lost: ir.Stmt | None = None
+
+    @property
+    def places(self) -> tuple[tuple[object, ...], ...]:
+        """The coordinates, to compare. With slopes: what moves differently is equal in one iteration only."""
+        return tuple((t.symbol, t.outer, t.const, t.slopes) for t in self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What has been contracted over dimension `dim`: disjoint intervals relative to an opaque `symbol`.
+
+    `inner` is the instance of the outer loop in which it was accumulated ((-1, 0): none), `source` the operands that
+    were multiplied, `text` the coordinate for messages. `fixed`: where they lie along dimensions that an index fixes;
+    products at different ones, as of the taps of a convolution, are different contractions.
+    """
+
+    dim: int
+    symbol: int
+    outer: int
+    intervals: tuple[Interval, ...]
+    inner: tuple[int, int]
+    text: str
+    source: str = ""
+    complete: bool = False
+    fixed: tuple[Fixed, ...] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What must be equal for two covers to be parts of one contraction."""
+        return self.dim, self.symbol, self.outer, self.source, tuple((f.dim, f.places) for f in self.fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +135,7 @@ def united(one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...
         if mine is None:
             result[f.dim] = f
         elif mine.lost is None:
-            known = {_place(t) for t in mine.at}
-            more = tuple(t for t in f.at if _place(t) not in known)
+            more = tuple(t for t, place in zip(f.at, f.places, strict=True) if place not in mine.places)
             result[f.dim] = Fixed(f.dim, (*mine.at, *more), f.lost)
     return tuple(result[d] for d in sorted(result))
 
@@ -141,14 +147,22 @@ def agreeing(stmt: ir.Stmt, one: tuple[Fixed, ...], other: tuple[Fixed, ...]) ->
         mine = result.get(f.dim)
         if mine is None:
             result[f.dim] = f
-        elif mine.lost is None and (f.lost is not None or {_place(t) for t in mine.at} != {_place(t) for t in f.at}):
+        elif mine.lost is None and (f.lost is not None or set(mine.places) != set(f.places)):
             result[f.dim] = Fixed(f.dim, (), f.lost or stmt)
     return tuple(result[d] for d in sorted(result))
 
 
-def _place(tag: Tag) -> tuple[object, ...]:
-    # With the slopes: equal coordinates that move differently are equal in one iteration only.
-    return tag.symbol, tag.outer, tag.const, tag.slopes
+def apart(one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> bool:
+    """True when two tiles surely lie at different indices of a dimension, and stay there: they differ by constants."""
+    mine = {f.dim: f for f in one}
+    for f in other:
+        pairs = [(t, u) for t in f.at for u in mine[f.dim].at] if f.dim in mine else []
+        if pairs and all(
+            (t.symbol, t.outer, t.slopes, u.slopes) == (u.symbol, u.outer, (), ()) and t.const != u.const
+            for t, u in pairs
+        ):
+            return True
+    return False
 
 
 def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
@@ -270,4 +284,4 @@ def joined(cover: Cover, interval: Interval) -> Cover:
             rows[-1] = Interval(rows[-1].low, rows[-1].low_slopes, row.high, row.high_slopes)
         else:
             rows.append(row)
-    return Cover(cover.dim, cover.symbol, cover.outer, tuple(rows), cover.inner, cover.text, cover.source)
+    return replace(cover, intervals=tuple(rows))

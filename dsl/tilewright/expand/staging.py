@@ -32,7 +32,7 @@ def stage_loads(
     scalars: dict[str, ir.Expr] = {}
     staged: list[StagedLoad] = []
     rest: list[ir.Stmt] = []
-    for stmt in loop.body:
+    for stmt in _with_own_names(loop.body, names):
         if isinstance(stmt, ir.Assign):
             scalars[stmt.dst] = ex.substitute(stmt.value, scalars)
         else:
@@ -65,6 +65,66 @@ def stage_loads(
             load.span,
         )
     return tuple(staged), tuple(rest)
+
+
+def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
+    """`body` with a name of its own for each load, as unrolled loops write the same one again and again.
+
+    Loads are read at the top of the iteration, so a name that is loaded twice would lose its first tile. The last load
+    keeps the name, which may be read after the loop.
+    """
+    block = list(body)
+    loads = [i for i, s in enumerate(block) if isinstance(s, ir.Load)]
+    for n, i in enumerate(loads):
+        load = block[i]
+        assert isinstance(load, ir.Load)
+        if load.dst not in {getattr(block[later], "dst", None) for later in loads[n + 1 :]}:
+            continue
+        own = names.new(load.dst, names.types[load.dst])
+        block[i] = replace(load, dst=own)
+        for j in range(i + 1, len(block)):
+            stmt = block[j]
+            written = [s for s in ir.walk((stmt,)) if getattr(s, "dst", None) == load.dst]
+            if written and written != [stmt]:
+                raise ExpansionError(
+                    "TW005",
+                    f"'{load.dst}' is loaded in this pipeline and changed in a branch or loop inside of it; "
+                    "give the load a name of its own",
+                    written[0].span,
+                )
+            (block[j],) = ir.rewrite((stmt,), lambda s, own=own, old=load.dst: (_reading(s, old, own),))
+            if written:
+                break
+    for i, stmt in enumerate(block):
+        if isinstance(stmt, ir.Load) and any(_touches(s, stmt.dst) for s in ir.walk(tuple(block[:i]))):
+            raise ExpansionError(
+                "TW005",
+                f"'{stmt.dst}' is used in this pipeline before it is loaded, but loads are read at the top of the "
+                "iteration; give the load a name of its own",
+                stmt.span,
+            )
+    return tuple(block)
+
+
+def _touches(stmt: ir.Stmt, name: str) -> bool:
+    return any(value in (name, ir.TileRef(name)) for value in ir.operands(stmt))
+
+
+def _reading(stmt: ir.Stmt, old: str, new: str) -> ir.Stmt:
+    """`stmt` with the tile `new` wherever it reads `old`."""
+
+    def name(tile: str) -> str:
+        return new if tile == old else tile
+
+    match stmt:
+        case ir.Compute(args=args):
+            return replace(stmt, args=tuple(ir.TileRef(name(a.name)) if isinstance(a, ir.TileRef) else a for a in args))
+        case ir.Mma(a=a, b=b, acc=acc):
+            return replace(stmt, a=name(a), b=name(b), acc=name(acc))
+        case ir.Store(src=src) | ir.SharedStore(src=src):
+            return replace(stmt, src=name(src))
+        case _:
+            return stmt
 
 
 def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load) -> None:

@@ -16,7 +16,7 @@ from tilewright.ir.shapes import reshaped_axes
 
 def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], lead: int) -> Tag | None:
     """The tag of a tile read at `origin`, whose first `lead` coordinates are fixed."""
-    return tags.view(tensor.axes(origin), lead) if process.machine.schedule.tags else None
+    return tags.view(tensor.axes(origin), tensor.name, origin[:lead]) if process.machine.schedule.tags else None
 
 
 def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, depth: int) -> Tag | None:
@@ -59,7 +59,7 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
             axes = [axes[i] for i in stmt.order]
         case "join":
             pair = tags.combine(known, shape[:-1], addition=False)
-            return Tag((*pair.axes, None), pair.covered, pair.fixed)
+            return Tag((*pair.axes, None), pair.covered, pair.fixed, pair.slices)
         case "half":
             axes.pop()
         case "reshape":
@@ -71,7 +71,7 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
                 axes[stmt.axis % len(old)] = None
             else:
                 del axes[stmt.axis % len(old)]
-    return Tag(tuple(axes), tag.covered, tag.fixed)
+    return Tag(tuple(axes), tag.covered, tag.fixed, tag.slices)
 
 
 def _violation(process: Process, error: TagError) -> Violation:

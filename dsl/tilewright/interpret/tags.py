@@ -41,12 +41,14 @@ class Tag:
     """Provenance of a tile: its axes, and what each contracted dimension has contributed.
 
     `fixed` holds, by label, the coordinates of dimensions that an index fixes (`A[b]`): more than one when a product
-    combined tiles of different ones, None when they were lost.
+    combined tiles of different ones, None when they were lost. `slices` are the indexed tensors (`A[2]`) whose elements
+    are in the tile: products of different ones, as of the taps of a convolution, are different contractions.
     """
 
     axes: tuple[Axis | None, ...]
     covered: Mapping[str, Covered] = field(default_factory=dict[str, Covered])
     fixed: Fixed = field(default_factory=dict[str, "frozenset[int] | None"])
+    slices: frozenset[str] = frozenset()
 
 
 class TagError(Exception):
@@ -59,9 +61,11 @@ class TagError(Exception):
         self.values = values
 
 
-def view(axes: tuple[Axis | None, ...], lead: int) -> Tag:
-    """The tag of a tile of a tensor whose first `lead` dimensions are fixed; `axes` has an entry for each dimension."""
-    return Tag(axes[lead:], fixed=_fixed(axes[:lead]))
+def view(axes: tuple[Axis | None, ...], tensor: str = "", index: Sequence[int] = ()) -> Tag:
+    """The tag of a tile of `tensor` whose first dimensions are fixed by `index`; `axes` has an entry a dimension."""
+    lead = len(index)
+    slices = frozenset((f"{tensor}[{', '.join(map(str, index))}]",)) if lead else frozenset[str]()
+    return Tag(axes[lead:], fixed=_fixed(axes[:lead]), slices=slices)
 
 
 def _fixed(axes: tuple[Axis | None, ...]) -> dict[str, frozenset[int] | None]:
@@ -78,7 +82,7 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
     Raises TagError if contraction coordinates differ, if some were contracted before, or if rows or columns differ from
     those of the accumulator.
     """
-    covered = dict(acc.covered)
+    covered, slices = dict(acc.covered), a.slices | b.slices
     left, right = a.axes[1], b.axes[0]
     if left is not None and right is not None:
         if (left.label, left.start) != (right.label, right.start):
@@ -88,10 +92,11 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
                 f"{left.start}, rows of the second at {right.label} = {right.start}",
                 {"first operand": f"{left.label} = {left.start}", "second operand": f"{right.label} = {right.start}"},
             )
-        before = covered.get(left.label, Covered(left.extent, ()))
-        covered[left.label] = _extend(before, left.label, left.start, min(left.start + depth, left.extent))
+        name = left.label + (f" ({', '.join(sorted(slices))})" if slices else "")
+        before = covered.get(name, Covered(left.extent, ()))
+        covered[name] = _extend(before, name, left.start, min(left.start + depth, left.extent))
     axes = (_same(acc.axes[0], a.axes[0], "rows"), _same(acc.axes[1], b.axes[1], "columns"))
-    return Tag(axes, covered, _agreeing(acc.fixed, _united(a.fixed, b.fixed)))
+    return Tag(axes, covered, _agreeing(acc.fixed, _united(a.fixed, b.fixed)), slices)
 
 
 def check_store(
@@ -179,7 +184,7 @@ def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, 
             before = covered.setdefault(label, ranges)
             if addition and before != ranges and (union := _disjoint_union(before, ranges)) is not None:
                 covered[label] = union
-    return Tag(tuple(axes), covered, fixed)
+    return Tag(tuple(axes), covered, fixed, frozenset[str]().union(*(tag.slices for tag, _ in tags)))
 
 
 def _same(acc: Axis | None, new: Axis | None, what: str) -> Axis | None:

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reading import HEADER, read
 from tilewright.expand import ExpansionError, expand, expand_policies
 from tilewright.frontend import KernelUnit, parse_module
+from tilewright.interpret import run
 from tilewright.ir import nodes as ir
 from tilewright.printer import kernel_source, module_source
 from tilewright.source import SourceText
@@ -148,3 +150,53 @@ def k(A: Global[f16, M, K], B: Global[f16, M, K]):
 """
     with pytest.raises(ExpansionError, match="depends on 'j'"):
         expand_policies(kernel(text))
+
+
+PIPELINE = """
+@tw.kernel(target="sm_80", warps=4)
+def k(A: Global[f16, M, K], B: Global[f16, K, N], C: Global[f32, M, N]):
+    tw.assume(K % 8 == 0)
+    tw.assume(N % 8 == 0)
+    for pm, pn in tw.tiles(tw.cdiv(M, 64), tw.cdiv(N, 64)):
+        acc = tw.zeros(f32, (64, 64))
+        a = tw.zeros(f16, (64, 16))
+        for k in tw.pipeline(0, K, 32, stages=2):
+{body}
+        tw.store(C.tile((pm * 64, pn * 64), (64, 64)), acc)
+"""
+HALF = """a = tw.load(A.tile((pm * 64, k + {at}), (64, 16)))
+b = tw.load(B.tile((k + {at}, pn * 64), (16, 64)))
+acc = tw.mma(a, b, acc)"""
+
+
+def pipeline(body: str) -> str:
+    return HEADER + PIPELINE.format(body="\n".join("            " + line for line in body.splitlines()))
+
+
+@pytest.mark.parametrize("roles", ["single", "split"])
+def test_a_name_loaded_twice_in_an_iteration_keeps_both_tiles(roles):
+    text = pipeline(HALF.format(at=0) + "\n" + HALF.format(at=16))
+    if roles == "split":
+        text = text.replace("stages=2", 'stages=2, roles="split"').replace("sm_80", "sm_90a")
+    unit = read(text).units[0]
+    assert unit.kernel is not None
+    a, b = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float16)
+    c = np.zeros((64, 64), np.float32)
+    run(expand(unit.kernel), [a, b, c])
+    assert np.abs(c - a.astype(np.float32) @ b.astype(np.float32)).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("b = tw.load(B.tile((k, pn * 64), (16, 64)))\nacc = tw.mma(a, b, acc)\n"
+         "a = tw.load(A.tile((pm * 64, k), (64, 16)))", "'a' is used in this pipeline before it is loaded"),
+        (HALF.format(at=0) + "\nif k < 64:\n    a = a + a\n" + HALF.format(at=16), "changed in a branch or loop"),
+    ],
+    ids=["carried over", "in a branch"],
+)  # fmt: skip
+def test_a_load_that_the_order_of_an_iteration_matters_to_is_refused(body, words):
+    unit = read(pipeline(body)).units[0]
+    assert unit.kernel is not None
+    with pytest.raises(ExpansionError, match=words):
+        expand(unit.kernel)
