@@ -30,7 +30,8 @@ EXAMPLES = [p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent
 FAST = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 LONG = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 
-UNARY = ["tw.exp", "tw.sin", "tw.cos", "tw.tanh", "tw.sigmoid", "tw.floor", "tw.abs", "-", "tw.transpose", "+"]
+UNARY = ["tw.exp", "tw.sin", "tw.cos", "tw.tanh", "tw.sigmoid", "tw.floor", "tw.abs", "-", "tw.transpose", "+",
+         "tw.round", "tw.trunc", "tw.expm1"]  # fmt: skip
 INFIX = ["+", "-", "*"]
 COMPARE = ["<", "<=", ">", ">=", "==", "!="]
 
