@@ -199,7 +199,9 @@ def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
     # A launch reads sizes off the shapes of its tensors: `M * 2` alone does not tell M.
     bound = {s.name for p in kernel.params for s in p.type.shape if isinstance(s, ex.Size)}
     return [
-        Problem("TW008", f"the size '{name}' has no value: no tensor argument has it, by itself, as an extent", used[name])
+        Problem(
+            "TW008", f"the size '{name}' has no value: no tensor argument has it, by itself, as an extent", used[name]
+        )
         for name in sorted(set(used) - bound)
     ]
 

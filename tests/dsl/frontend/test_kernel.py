@@ -166,7 +166,9 @@ def test_options_of_the_decorator_are_checked():
 
 
 def test_a_size_that_occurs_only_in_arithmetic_has_no_value():
-    _, module = elaborate("x = tw.load(X.tile((0,), (128,)), other=0.0)\n" + STORE, params="X: Global[f32, M * 2], Y: Global[f32, N]")
+    _, module = elaborate(
+        "x = tw.load(X.tile((0,), (128,)), other=0.0)\n" + STORE, params="X: Global[f32, M * 2], Y: Global[f32, N]"
+    )
     assert [p.code for p in module.all_problems] == ["TW008"] and "by itself" in module.all_problems[0].message
 
 
