@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
-from tilewright.expand import ExpansionError
 from tilewright.frontend import KernelUnit
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import EvaluationError, show
-from tilewright.layout import LayoutError
 from tilewright.source import SourceText
+from tilewright_agent.candidates import WORTH, Check, documents, predict, refuse, verify, with_text
 from tilewright_agent.rewrite import Point, Source
 from tilewright_agent.rules import proposals
 from tilewright_agent.runner import Runner, RunResult
@@ -24,16 +20,14 @@ from tilewright_agent.variants import (
     Optimization,
     as_variant,
     headline,
-    one_line,
     rank,
     size_text,
     summary,
     title,
 )
 from tilewright_analysis import check_unit
-from tilewright_analysis.perf import estimate, has_model
+from tilewright_analysis.perf import has_model
 from tilewright_analysis.perf.shapes import Sizes, broken_assumption, large_shapes, small_shapes
-from tilewright_analysis.report import KernelReport
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the share that is done, from 0 to 1."""
@@ -41,7 +35,6 @@ Progress = Callable[[str, float], None]
 MEASURED = 6  # variants that a GPU times, beside the original
 SLACK = 1.25  # the model errs; with a GPU variants predicted up to this much slower are tried too
 EXPLAINED = 3  # variants without a prediction that are verified all the same, to say what is wrong with them
-WORTH = 0.99  # a variant that is not at least this much faster is not worth a change
 
 
 class OnResult(Protocol):
@@ -49,14 +42,6 @@ class OnResult(Protocol):
 
     def __call__(self, unit: KernelUnit, verdict: str, configuration: Point, result: RunResult) -> None:
         """`configuration` are the values of the variant's policies."""
-        ...
-
-
-class Check(Protocol):
-    """What verifies: `tilewright_analysis.check_unit`."""
-
-    def __call__(self, unit: KernelUnit, *, cancelled: Callable[[], bool] | None = None) -> KernelReport:
-        """The verdict on a kernel."""
         ...
 
 
@@ -130,8 +115,8 @@ class _Optimizer:
         as_written = self.unit.with_consts().kernel
         self.written_target = as_written.target if as_written is not None else kernel.target
         original.point = source.point()
-        self._verify(original)
-        self._predict(original)
+        verify(original, self.check, self.cancelled)
+        predict(original, self.sizes, self.device)
         self.seen[self.unit.text] = original
         if original.verdict == "refuted":
             return self._nothing(original, f"`{kernel.name}` is refuted; fix that first: {original.reason}")
@@ -174,7 +159,7 @@ class _Optimizer:
             else:
                 candidate = search.current
                 self.progress(f"checking {candidate.title}", 0.8 * search.verified / self.limit)
-                self._verify(candidate)
+                verify(candidate, self.check, self.cancelled)
                 search.record(candidate.verdict == "proved")
         return search.best
 
@@ -185,31 +170,14 @@ class _Optimizer:
             text = source.with_point(dict(proposal.point))
             if text in self.seen:
                 continue
-            key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-            # Elaborated anew from its text in the scope of the original: exactly what the person will get.
-            unit = replace(self.unit, text=text, key=f"{self.unit.key}/{key}").with_consts(kernel.target)
+            unit = with_text(self.unit, text, kernel.target)
             candidate = Candidate(proposal.point, unit, title(source.point(), proposal.point))
             self.seen[text] = candidate
-            if self._refuse(kernel, candidate):
+            if refuse(kernel, candidate):
                 continue
-            self._predict(candidate)
+            predict(candidate, self.sizes, self.device)
             if candidate.predicted_us is not None:
                 yield candidate.predicted_us, candidate
-
-    def _refuse(self, kernel: ir.Kernel, candidate: Candidate) -> bool:
-        """Whether a candidate is out before the verifier sees it."""
-        changed = candidate.unit.kernel
-        errors = [p for p in candidate.unit.problems if p.severity == "error"]
-        if changed is None or errors:
-            candidate.verdict = "refuted"
-            candidate.reason = errors[0].message if errors else "it does not elaborate"
-            return True
-        before, after = ([show(a.expr) for a in k.assumptions] for k in (kernel, changed))
-        if before != after:
-            differing = next((a for a in after if a not in before), after[0] if after else "nothing")
-            candidate.reason = f"it would assume {differing}, which the kernel as written does not"
-            return True
-        return False
 
     def _explain(self) -> None:
         """Let the verifier say why some of the variants that the model has no time for are impossible."""
@@ -218,32 +186,7 @@ class _Optimizer:
             if self.cancelled():
                 return
             self.progress(f"checking {candidate.title}", 0.8)
-            self._verify(candidate)
-
-    def _predict(self, candidate: Candidate) -> None:
-        kernel = candidate.unit.kernel
-        if kernel is None:
-            return
-        try:
-            result = estimate(kernel, self.sizes, self.device)
-        except (ExpansionError, LayoutError, EvaluationError) as error:
-            candidate.impossible, candidate.reason = True, str(error)
-            return
-        if result.resources.blocks == 0:
-            candidate.impossible = True
-            candidate.reason = f"a block does not fit the {result.device.name} ({result.resources.limiter})"
-            return
-        candidate.predicted_us = result.microseconds
-
-    def _verify(self, candidate: Candidate) -> None:
-        report = self.check(candidate.unit, cancelled=self.cancelled)
-        if self.cancelled():
-            candidate.reason = "cancelled"
-            return
-        candidate.verdict = report.verdict
-        if report.verdict != "proved":
-            finding = next((f for f in report.findings if f.verdict == report.verdict), None)
-            candidate.reason = one_line(finding) if finding is not None else "not everything is proved"
+            verify(candidate, self.check, self.cancelled)
 
     # ---------------------------------------------------------------------------------------- runs
 
@@ -297,25 +240,18 @@ class _Optimizer:
         variants = tuple(as_variant(c) for c in ranked)
         device = self.timed_on or self.device
         words = headline(self.unit.name, f"{size_text(self.sizes)} on {device}", original, best)
-        before, after = self._documents(best)
+        before, after = documents(self.document, self.unit, best.unit)
         return Optimization(
             self.unit.name, before, after, best.verdict, summary(words, self.notes, variants), variants, self.sizes,
             device, self.cancelled(),
         )  # fmt: skip
 
     def _nothing(self, original: Candidate, why: str) -> Optimization:
-        before, after = self._documents(original)
+        before, after = documents(self.document, self.unit, self.unit)
         return Optimization(
             self.unit.name, before, after, original.verdict, why, (as_variant(original),), self.sizes, self.device,
             self.cancelled(),
         )  # fmt: skip
-
-    def _documents(self, best: Candidate) -> tuple[str, str]:
-        if self.document is None:
-            return self.unit.text, best.unit.text
-        data, span = self.document.data, self.unit.span
-        changed = data[: span.start] + best.unit.text.encode() + data[span.end :]
-        return data.decode("utf-8", "replace"), changed.decode("utf-8", "replace")
 
 
 def _silent(message: str, share: float) -> None:

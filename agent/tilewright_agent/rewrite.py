@@ -19,9 +19,9 @@ Value = int | str | bool
 class Knob:
     """One policy of a kernel.
 
-    `kind` is "tile", "stages", "group" (compile-time arguments by their use, or literals), "order" (0: row by row, else
-    the rows of a group), "persistent", "roles" or "warps". `name` is what a table shows; `choices` are the values that
-    the kernel declares, empty when it leaves them open.
+    `kind` is "tile", "stages", "group" (compile-time arguments by their use, or literals), "choice" (one of another
+    use, with declared values), "order" (0: row by row, else the rows of a group), "persistent", "roles" or "warps".
+    `name` is what a table shows; `choices` are the values that the kernel declares, empty when it leaves them open.
     """
 
     kind: str
@@ -71,7 +71,8 @@ class Source:
 
     def _find(self) -> Iterator[Knob]:
         for const in self.kernel.consts:
-            kind = self._use(const.name)
+            # What a person declares choices for is a knob, whatever it is used for.
+            kind = self._use(const.name) or ("choice" if len(const.choices) > 1 else "")
             if kind:
                 yield Knob(kind, const.name, const.default, const.choices if len(const.choices) > 1 else ())
         yield Knob("warps", "warps", self.kernel.warps)

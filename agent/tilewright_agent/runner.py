@@ -113,6 +113,12 @@ class Runner:
         return {str(k): str(v) for k, v in cast("Message", found).items()} if isinstance(found, dict) else {}
 
     @property
+    def device(self) -> str:
+        """The device that runs use."""
+        found = cast("list[Message]", self.connection.hello.get("devices") or [])
+        return str(found[0].get("name") or "") if found else ""
+
+    @property
     def machine(self) -> str:
         """The host that the worker runs on."""
         return str(self.connection.hello.get("host") or "")

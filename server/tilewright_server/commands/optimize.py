@@ -38,26 +38,27 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(result, indent=2))
     else:
-        _print(result, source.path)
+        print_outcome(result["summary"], result["original"], result["proposed"], source.path)
     if arguments.write and result["proposed"] != result["original"]:
         path.file.write_bytes(result["proposed"].encode("utf-8"))
         print(f"wrote {path.file}", file=sys.stderr)
     return 0
 
 
-def _print(result: tasks.OptimizeResult, path: str) -> None:
+def print_outcome(summary: str, original: str, proposed: str, path: str) -> None:
+    """The summary, which is Markdown, and the change as a diff."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console()
     if console.is_terminal:
-        console.print(Markdown(result["summary"]))
+        console.print(Markdown(summary))
     else:
-        print(result["summary"].rstrip("\n"))
-    for line in _diff(result, path):
+        print(summary.rstrip("\n"))
+    for line in _diff(original, proposed, path):
         print(line)
 
 
-def _diff(result: tasks.OptimizeResult, path: str) -> Iterator[str]:
-    before, after = result["original"].splitlines(), result["proposed"].splitlines()
+def _diff(original: str, proposed: str, path: str) -> Iterator[str]:
+    before, after = original.splitlines(), proposed.splitlines()
     return difflib.unified_diff(before, after, path, f"{path} (optimized)", lineterm="")

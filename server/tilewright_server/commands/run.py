@@ -30,15 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_instance_arguments(parser)
 
 
-def add_runner_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --runner."""
-    parser.add_argument(
-        "--runner",
-        default="local",
-        metavar="COMMAND",
-        help="where to run: local (its GPU, or the CPU interpreter without one), or a command that starts a worker, "
-        "such as 'ssh HOST tilewright-worker'",
+def add_runner_argument(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Declare --runner; `several` makes it a list, empty when none is given."""
+    text = (
+        "where to run: local (its GPU, or the CPU interpreter without one), or a command that starts a worker, such as "
+        "'ssh HOST tilewright-worker'"
     )
+    if several:
+        text += "; may be repeated, to run on several at once"
+        parser.add_argument("--runner", action="append", default=[], metavar="COMMAND", help=text)
+    else:
+        parser.add_argument("--runner", default="local", metavar="COMMAND", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
