@@ -51,7 +51,7 @@ def test_what_is_printed_reads_back_into_equal_ir(case: Case) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", pytest.param("gfx942", marks=pytest.mark.slow)])
 @by_name
 def test_generated_code_compiles(case: Case, target: str) -> None:
     assert compile_lowered(lower(expand(kernel(case.text(target))))).spill_stores == 0
