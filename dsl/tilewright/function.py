@@ -111,7 +111,8 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     """Mark a function as a kernel.
 
     `target`: the least GPU it is for ("sm_80" means sm_80 and up; "sm_90a" exactly that). `warps`: warps of 32 threads
-    that compute. `reference`: what it computes ("C = A @ B"), an expression over its arguments to compare runs with.
+    (AMD: 64) that compute. `reference`: what it computes ("C = A @ B"), an expression over its arguments to compare
+    runs with.
     """
     if function is not None:
         return KernelFunction(function)

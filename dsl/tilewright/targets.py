@@ -75,7 +75,7 @@ def _amd(name: str, lds: int, cdna: int) -> Target:
     """A compute unit of CDNA3 or CDNA4: 4 SIMDs, each with 512 vector registers (VGPR and AGPR) a lane for up to 8
     waves of 64 lanes.
 
-    LDS and registers: ROCm documentation, "Accelerator and GPU hardware specifications" (LDS 64 and 160 KiB, VGPR file
+    LDS and registers: ROCm documentation, "AMD GPU specifications" (LDS 64 and 160 KiB, VGPR file
     512 KiB a compute unit, wavefront size 64); 512 registers a lane: AMD Instinct MI300 and CDNA4 ISA manuals, "VGPRs".
     Waves and work-groups: LLVM, `AMDGPUBaseInfo.cpp` (`getMaxWavesPerEU` is 8 from gfx90a on;
     `getMaxWorkGroupsPerCU`: the compute unit has barriers for 16 groups of several waves). 1024 threads: HIP,

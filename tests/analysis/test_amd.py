@@ -89,6 +89,21 @@ def test_faults_in_the_expansion_are_refuted(change: Callable[[ir.Stmt], ir.Bloc
     assert code in refuted, refuted
 
 
+@pytest.mark.parametrize("where", ["before the loop", "in it"])
+def test_lanes_past_the_edge_that_are_not_zero_are_noticed(where: str) -> None:
+    """What is loaded ahead goes around the loop; its edges are followed all the same."""
+    explicit = explicit_gemm()
+
+    def ones(stmt: ir.Stmt) -> ir.Block | None:
+        inside = isinstance(stmt, ir.Load) and any("k" in ex.names(e) for e in stmt.view.origin)
+        if isinstance(stmt, ir.Load) and inside == (where == "in it"):
+            return (replace(stmt, other=1.0),)
+        return None
+
+    report = check_kernel(explicit.with_body(ir.rewrite(explicit.body, ones)))
+    assert report.verdict != "proved" and "TW104" in {f.code for f in report.findings}
+
+
 @pytest.mark.parametrize("target", AMD)
 def test_too_much_shared_memory_is_refuted_where_it_is_too_much(target: str) -> None:
     unit = example("gemm.py", "gemm_sm80", target).with_consts(target, BM=256, BN=256, BK=64)

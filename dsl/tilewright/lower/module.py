@@ -252,8 +252,9 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
                     used |= ex.names(value)
                 case _:
                     pass
-    allocations = ir.AllocShared | ir.AllocBarrier | ir.AllocTensor
-    memory = [s.dst for s in kernel.body if isinstance(s, allocations) and s.dst in used]
+    memory = [
+        s.dst for s in kernel.body if isinstance(s, ir.AllocShared | ir.AllocBarrier | ir.AllocTensor) and s.dst in used
+    ]
     shared = sorted((outer & used) - _assigned(role.body))
     return (
         *dict.fromkeys(descriptors),
