@@ -35,7 +35,6 @@ CHECKS: tuple[Check, ...] = (
     Check("layout.matrix_shape", "layout", ("TW503",), matrix_shape.check),
     Check("layout.copy_width", "layout", ("TW504",), copy_width.check),
     Check("resources.instructions", "resources", ("TW009",), instructions.check),
-    Check("resources.instructions", "resources", ("TW009",), instructions.check),
     Check("resources.role_warps", "resources", ("TW603",), role_warps.check),
     Check("resources.threads_registers", "resources", ("TW602",), threads_registers.check),
     Check("resources.shared_memory", "resources", ("TW601",), shared_memory.check),
