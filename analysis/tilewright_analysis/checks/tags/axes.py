@@ -24,7 +24,9 @@ def defined(block: ir.Block) -> set[str]:
     found: set[str] = set()
     for stmt in ir.walk(block):
         name = getattr(stmt, "dst", None)
-        if isinstance(name, str) and not isinstance(stmt, ir.Assign | ir.AllocShared | ir.AllocBarrier):
+        if isinstance(name, str) and not isinstance(
+            stmt, ir.Assign | ir.AllocShared | ir.AllocBarrier | ir.AllocTensor
+        ):
             found.add(name)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilewright.dtypes import f32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
@@ -18,12 +19,9 @@ from .axes import aligned, contracted, defined, reshaping, stale
 from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
 from .masks import Atom, Index, combined, compared, shifted
 from .numbers import ANYTHING, FINITE, NATURAL, Number, apply, constant, loaded, scalar, total
-from .uses import Clash, Use
+from .uses import EXTREMES, Clash, Use
 
 _ROUNDS = 12
-_LEAST: dict[str, str] = {"max": "max", "argmax": "max", "cummax": "max", "maximum": "max"}
-_GREATEST: dict[str, str] = {"min": "min", "argmin": "min", "cummin": "min", "minimum": "min"}
-_EXTREMES = _LEAST | _GREATEST
 
 
 Tiles = dict[str, Lanes]
@@ -100,7 +98,10 @@ class Flow:
                 self._put(dst.buffer, self._viewed(stmt, view, 0.0))
             case ir.SharedStore():
                 self._put(stmt.dst.buffer, tiles.get(stmt.src) or uniform(FINITE))
-            case ir.SharedLoad():
+            case ir.Tcgen05():
+                operands = self._buffers.get(stmt.a.buffer), self._buffers.get(stmt.b.buffer)
+                self._put(stmt.acc.buffer, self._product(stmt, *operands, self._buffers.get(stmt.acc.buffer)))
+            case ir.SharedLoad() | ir.TensorLoad():
                 tiles[stmt.dst] = self._buffers.get(stmt.src.buffer) or uniform(FINITE)
             case ir.For(body=body) | ir.Programs(body=body):
                 self._loop(stmt, body, tiles)
@@ -320,7 +321,7 @@ class Flow:
         turning = frozenset(e for e in x.edges - acc.edges if stale(e.origin, loop) != e.origin)
         if not turning or not isinstance(name, ir.TileRef):
             return args
-        kind = _EXTREMES.get(stmt.op, "accumulation")
+        kind = EXTREMES.get(stmt.op, "accumulation")
         for axis in sorted({e.axis for e in turning}):
             self._use(stmt, kind, name.name, axis, x, x.along(axis) & turning, self._counting(acc, x, kind))
         kept = without(x, turning)
@@ -358,7 +359,7 @@ class Flow:
 
     def _reduced(self, stmt: ir.Compute, op: str, tile: Lanes, axis: int, name: str) -> Lanes:
         gone = tile.along(axis)
-        kind = _EXTREMES.get(op, "sum")
+        kind = EXTREMES.get(op, "sum")
         self._use(stmt, kind, name, axis, tile, gone, tile.at(INSIDE))
         kept = tile.edges - gone
 
@@ -389,7 +390,7 @@ class Flow:
     def _scanned(self, stmt: ir.Compute, tile: Lanes, axis: int, name: str) -> Lanes:
         along = tile.along(axis)
         if stmt.reverse:
-            kind = "factor" if stmt.op == "cumprod" else _EXTREMES.get(stmt.op, "sum")
+            kind = "factor" if stmt.op == "cumprod" else EXTREMES.get(stmt.op, "sum")
             self._use(stmt, kind, name, axis, tile, along, tile.at(INSIDE))
 
         def number(past: Past) -> Number:
@@ -400,15 +401,16 @@ class Flow:
 
         return build(tile.edges, number, (tile,), stmt.span)
 
-    def _product(self, stmt: ir.Mma | ir.Wgmma, a: Lanes | None, b: Lanes | None, acc: Lanes | None) -> Lanes:
+    def _product(
+        self, stmt: ir.Mma | ir.Wgmma | ir.Tcgen05, a: Lanes | None, b: Lanes | None, acc: Lanes | None
+    ) -> Lanes:
         left, right, into = (t or uniform(FINITE) for t in (a, b, acc))
-        dtype = next(t.dtype for t in (self._context.kernel.types[stmt.dst],) if isinstance(t, TileType))
         name = "/".join(x if isinstance(x, str) else x.buffer for x in (stmt.a, stmt.b))
         # Lanes along the contraction, told apart by the edges of either operand.
         lower, upper = contracted(left, 1), contracted(right, 0)
 
         def term(past: Past) -> Number:
-            return apply("mul", [lower.at(past), upper.at(past)], dtype)
+            return apply("mul", [lower.at(past), upper.at(past)], f32)
 
         found = [
             Use(
@@ -433,11 +435,11 @@ class Flow:
 
         def number(past: Past) -> Number:
             rows, columns = past & left.along(0), past & right.along(1)
-            result = apply("mul", [left.at(rows), right.at(columns)], dtype)
+            result = apply("mul", [left.at(rows), right.at(columns)], f32)
             for k in subsets(left.along(1)) if past else ():
                 for other in subsets(right.along(0)):
-                    result |= apply("mul", [left.at(rows | k), right.at(columns | other)], dtype)
-            return apply("add", [into.at(past), total(result)], dtype)
+                    result |= apply("mul", [left.at(rows | k), right.at(columns | other)], f32)
+            return apply("add", [into.at(past), total(result)], f32)
 
         made = build(left.along(0) | right.along(1) | into.edges, number, (into,), stmt.span)
         return replace(made, lost="", carried=into.carried)

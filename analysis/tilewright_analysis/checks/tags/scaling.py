@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int
 
 from ...context import KernelContext
 from .axes import defined
@@ -123,6 +124,13 @@ class Scaling:
             case ir.Wgmma(dst=dst, a=a, b=b, acc=acc):
                 term = product(values.get(f"[{a.buffer}]", DATA), values.get(f"[{b.buffer}]", DATA))
                 values[dst] = self._sum(stmt, values.get(acc, DATA), summed(term))
+            case ir.Tcgen05(a=a, b=b, acc=acc, accumulate=accumulate):
+                term = product(values.get(f"[{a.buffer}]", DATA), values.get(f"[{b.buffer}]", DATA))
+                before = None if accumulate == Int(0) else values.get(f"[{acc.buffer}]")
+                made = summed(term) if before is None else self._sum(stmt, before, summed(term))
+                values[f"[{acc.buffer}]"] = made
+            case ir.TensorLoad(dst=dst, src=src):
+                values[dst] = values.get(f"[{src.buffer}]", DATA)
             case ir.SharedStore(dst=dst, src=src):
                 values[f"[{dst.buffer}]"] = values.get(src, DATA)
             case ir.SharedLoad(dst=dst, src=src):
@@ -214,6 +222,7 @@ class Scaling:
 
     def _assigned(self, body: ir.Block) -> set[str]:
         buffers = {f"[{s.dst.buffer}]" for s in ir.walk(body) if isinstance(s, ir.SharedStore)}
+        buffers |= {f"[{s.acc.buffer}]" for s in ir.walk(body) if isinstance(s, ir.Tcgen05)}
         return defined(body) | buffers
 
     def _number(self, stmt: ir.Stmt) -> int:

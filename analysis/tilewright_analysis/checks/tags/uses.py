@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.ir import nodes as ir
 
 from .lanes import Lanes, Past
 from .numbers import Number
+
+EXTREMES: Mapping[str, str] = {
+    "max": "max", "argmax": "max", "cummax": "max", "maximum": "max",
+    "min": "min", "argmin": "min", "cummin": "min", "minimum": "min",
+}  # fmt: skip
+"""Operations by the kind of use that they make of lanes."""
 
 
 @dataclass(frozen=True, slots=True)
