@@ -13,6 +13,7 @@ from tilewright.frontend import KernelUnit
 from tilewright.source import SourceText
 from tilewright_server import engine, stages
 from tilewright_server.errors import UsageError
+from tilewright_server.runners import runner_command
 
 if TYPE_CHECKING:
     from tilewright_agent import runner as runners
@@ -86,7 +87,12 @@ def run_unit(
     from tilewright_agent import runner as runners
 
     engine.healthy_kernel(unit)
-    result = runners.run_unit(unit, runner, shapes, lambda message, share: progress(message, round(100 * share)))
+    result = runners.run_unit(
+        unit,
+        runner_command(runner, unit.path),
+        shapes,
+        lambda message, share: progress(message, round(100 * share)),
+    )
     trouble = history.note(history.record_of("run", unit, unit.path, result))
     if result.status != "ok":
         raise UsageError(f"{unit.name} was not run: {result.message}")
@@ -122,7 +128,7 @@ def optimize(*, source: SourceText, kernel: str, target: str, runner: str, progr
     found = search(
         original,
         source=source,
-        runner=runner,
+        runner=runner_command(runner, original.path),
         check=engine.check,
         progress=lambda message, share: progress(message, round(100 * share)),
         on_result=record,

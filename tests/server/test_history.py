@@ -49,7 +49,7 @@ def test_a_run_is_recorded_whatever_became_of_it(tilewright: Run) -> None:
     assert tilewright("run", "kernels.py", "--size", "N=100")[0] == 0
     Path("kernels.py").write_text(KERNEL.replace("x * x)", "x + x)"), encoding="utf-8")
     assert tilewright("run", "kernels.py", "--size", "N=100", "--size", "N=7", "--const", "BLOCK=256")[0] == 1
-    assert tilewright("run", "kernels.py", "--runner", "no-such-program")[0] == 2
+    assert tilewright("run", "kernels.py", "--runner", "sh -c 'exit 3'")[0] == 2
     right, wrong, lost = json.loads(tilewright("history", "kernels.py::square", "--json")[1])
     assert (right["correct"], right["consts"], right["status"]) == (True, {"BLOCK": 1024}, "ok")
     assert right["file"] == str(Path("kernels.py").resolve())

@@ -13,6 +13,7 @@ from tilewright_server import engine, sources
 from tilewright_server.commands.check import add_instance_arguments, parse_constants
 from tilewright_server.commands.run import add_runner_argument, show_progress
 from tilewright_server.errors import UsageError
+from tilewright_server.runners import runner_command
 from tilewright_server.sources import KernelPath
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     lost = ""
     label = ""
     try:
-        with Runner(arguments.runner) as session:
+        with Runner(runner_command(arguments.runner, unit.path)) as session:
             shapes = bench_shapes(kernel, wanted, gpu=session.has_gpu)
             if not shapes:
                 raise UsageError(f"no sizes satisfy the assumptions of {kernel.name}; name some with --sizes")

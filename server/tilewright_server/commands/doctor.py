@@ -31,11 +31,12 @@ class Part:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There are none."""
+    """Declare whether runners are asked."""
+    parser.add_argument("--no-runners", action="store_true", help="do not connect to the runners of pyproject.toml")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each part; 1 when a required one is missing."""
+    """Print a line for each part and runner; 1 when a required part is missing or a runner cannot run kernels."""
     parts = list(examine())
     width = max(len(part.name) for part in parts)
     for part in parts:
@@ -45,7 +46,33 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"- {part.name:{width}}  not found; needed for {part.needed_for}: {part.remedy}")
         else:
             print(f"✗ {part.name:{width}}  missing: {part.remedy}")
-    return int(any(not part.found and not part.needed_for for part in parts))
+    broken = not arguments.no_runners and _print_runners()
+    return int(broken or any(not part.found and not part.needed_for for part in parts))
+
+
+def _print_runners() -> bool:
+    """Greet each runner of the project; true when one cannot run kernels at all."""
+    from tilewright_agent.runner_check import examine as examine_runners
+    from tilewright_agent.runner_config import RunnerConfigError, find_config
+
+    try:
+        config = find_config(Path.cwd())
+    except RunnerConfigError as error:
+        print(f"✗ runners: {error}")
+        return True
+    if not config.commands:
+        return False
+    print(f"\nrunners of {config.file}:")
+    states = examine_runners(config.commands)
+    width = max(len(state.name) for state in states)
+    for state in states:
+        if state.found:
+            print(f"{'-' if state.problem else '✓'} {state.name:{width}}  {state.found}")
+        if state.problem:
+            lead = "  " + " " * width if state.found else f"✗ {state.name:{width}}"
+            print(f"{lead}  {state.problem}")
+            print(f"  {'':{width}}  {state.advice}")
+    return any(not state.found for state in states)
 
 
 def examine() -> Iterator[Part]:

@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_runner_argument(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Declare --runner; `several` makes it a list, empty when none is given."""
     text = (
-        "where to run: local (its GPU, or the CPU interpreter without one), or a command that starts a worker, such as "
-        "'ssh HOST tilewright-worker'"
+        "where to run: local (its GPU, or the CPU interpreter without one), a name from [tool.tilewright.runners] in "
+        "pyproject.toml, or a command that starts a worker, such as 'ssh HOST tilewright-worker'"
     )
     if several:
         text += "; may be repeated, to run on several at once"
-        parser.add_argument("--runner", action="append", default=[], metavar="COMMAND", help=text)
+        parser.add_argument("--runner", action="append", default=[], metavar="RUNNER", help=text)
     else:
-        parser.add_argument("--runner", default="local", metavar="COMMAND", help=text)
+        parser.add_argument("--runner", default="local", metavar="RUNNER", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from tilewright_server.commands.bench import add_sizes_argument, parse_sizes
 from tilewright_server.commands.optimize import print_outcome
 from tilewright_server.commands.run import add_runner_argument
 from tilewright_server.errors import UsageError
+from tilewright_server.runners import runner_command
 from tilewright_server.sources import KernelPath
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             result = tune(
                 unit,
                 source=source,
-                runners=arguments.runner or ["local"],
+                runners=[runner_command(runner, path.file) for runner in arguments.runner or ["local"]],
                 shapes=shapes,
                 history=history,
                 fresh=arguments.fresh,
