@@ -23,7 +23,7 @@ class Found:
 
 @dataclass(slots=True)
 class Reporter:
-    """Collects issues, the first of each obligation. `tracing` keeps the way to each."""
+    """Collects issues: for each obligation the first violation, else what is open. `tracing` keeps the way to each."""
 
     program: c.Program
     tracing: bool = False
@@ -54,7 +54,8 @@ class Reporter:
             code, subject, message, o.stmt.span, self.role(p) if p else "", dict(at(p)) if p else {}, tuple(related),
             tuple(fixes), values or {}, element, touches or touched(o), fatal, unknown, differs, short,
         )  # fmt: skip
-        if (code, subject) not in self.found:
+        earlier = self.found.get((code, subject))
+        if earlier is None or (earlier.issue.unknown and not unknown):
             self.found[code, subject] = Found(issue, {**s.past, **s.oracles}, s.events)
         if fatal:
             raise Violation(issue)

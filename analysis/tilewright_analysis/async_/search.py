@@ -66,7 +66,7 @@ def search(
     while work:
         s = work.popleft() if breadth_first else work.pop()
         states = len(seen) + len(exact)
-        if until is None and reporter.found and limit == budget.states:
+        if until is None and limit == budget.states and reporter.found:
             limit = min(limit, states + STATES_AFTER_VIOLATION)
         if states > limit or machine.steps > budget.steps:
             stopped = f"no end after {states} states and {machine.steps} steps"
