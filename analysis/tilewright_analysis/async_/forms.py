@@ -143,6 +143,9 @@ class Facts:
             high += max(ends)
         return low, high
 
+    def _of(self, expr: ex.Expr) -> tuple[float, float]:
+        return self.bounds(canonical(expr, {}, self))
+
     def _atom_bounds(self, key: ex.Expr) -> tuple[float, float]:
         match key:
             case ex.Size(name):
@@ -153,6 +156,17 @@ class Facts:
                 return 0.0, float(d - 1) if key.op == "%" else inf
             case ex.Bin("*", a, b) if self._atom_bounds(a)[0] >= 0 and self._atom_bounds(b)[0] >= 0:
                 return 0.0, inf
+            case ex.Var(name) if name.startswith("%"):
+                return 0.0, inf  # the number of a program
+            case ex.Bin("min" | "max" as op, a, b):
+                (least, most), (other, greatest) = self._of(a), self._of(b)
+                choose = min if op == "min" else max
+                return choose(least, other), choose(most, greatest)
+            case ex.Bin("//" | "%" as op, a, b) if self._of(b)[0] >= 1:
+                (least, most), (_, greatest) = self._of(a), self._of(b)
+                if op == "%":
+                    return 0.0, greatest - 1
+                return (0.0, most) if least >= 0 else (-inf, inf)
             case _:
                 return -inf, inf
 

@@ -128,7 +128,10 @@ class TagFindings:
         reached = cover.intervals[0].high if cover.intervals and cover.intervals[0].low <= 0 else 0
         text = f"{doing(p, o)} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
         # A loop whose end depends on the program, as under a causal mask, leaves out a part on purpose.
-        unknown = f"whether the rest of [0, {d}) contributes nothing" if self._partial(cover) else ""
+        unknown = ""
+        if self._partial(cover):
+            text = f"{doing(p, o)} stores a value contracted over {d} up to an end that depends on the program"
+            unknown = f"whether the rest of [0, {d}) contributes nothing"
         self.report.note(
             s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached),
             unknown=unknown
