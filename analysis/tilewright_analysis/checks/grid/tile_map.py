@@ -14,10 +14,12 @@ writes a given tile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
 from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
 from tilewright.problem import Fix, Related
 
 from ...context import KernelContext
@@ -128,6 +130,17 @@ def _injective(context: KernelContext, write: Write, other: Write, faults: _Faul
     else:
         missing = "not decided because of the fault in the map"
         return Obligation(INJECTIVE, "grid", what, write.span, "unknown", how=missing)
+    if decision.verdict == "refuted" and _by_one_program(write, other, decision.model):
+        programs = [b for b in write.site.loops if b.kind == "program"]
+        alike = conjunction(ex.Bin("==", ex.Var(b.name), ex.Var(b.name + _TWIN)) for b in programs)
+        decision = context.decider.decide(replace(question, claim=ex.Bin("or", claim, alike)))
+        if decision.verdict != "refuted":
+            missing = (
+                "One program stores a tile more than once. The last store counts if its threads store in the order of "
+                "the text, which is not checked"
+            )
+            related = () if same else (Related(other.span, "the other store"),)
+            return unknown(context, INJECTIVE, "grid", what, write.span, missing, related=related)
 
     def message(m: Values) -> str:
         at = tuple(ex.evaluate(o, m) for o in write.origin)
@@ -148,6 +161,15 @@ def _injective(context: KernelContext, write: Write, other: Write, faults: _Faul
         element=lambda m: tuple(ex.evaluate(o, m) for o in write.origin),
         related=() if same else (Related(other.span, "the other store"),),
         values=lambda m: {f"other {b.label}": str(m[b.name + _TWIN]) for b in other.site.loops},
+    )  # fmt: skip
+
+
+def _by_one_program(write: Write, other: Write, model: Values) -> bool:
+    """True when the model speaks of two ordinary stores of one role in one program."""
+    ordinary = isinstance(write.site.stmt, ir.Store) and isinstance(other.site.stmt, ir.Store)
+    programs = [b.name for b in write.site.loops if b.kind == "program"]
+    return ordinary and write.site.role == other.site.role and all(
+        n in model and model[n] == model.get(n + _TWIN) for n in programs
     )  # fmt: skip
 
 
