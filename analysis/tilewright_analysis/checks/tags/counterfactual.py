@@ -54,18 +54,20 @@ def first_difference(
     differ: Callable[[Array, Array], Array],
     *,
     without: Collection[str] = (),
+    most: int = 120,
 ) -> Difference | None:
     """The first output element that `differ`, given what both kernels store, marks as different; None if there is none.
 
-    Tensors in `without` are not compared. Stops after `seconds`. Sizes at which either kernel cannot run are passed
-    over.
+    Tensors in `without` are not compared. Stops after `most` runs of both, so that the answer does not depend on the
+    load, and in any case after `seconds`. Sizes at which either kernel cannot run are passed over.
     """
     begin = perf_counter()
     compiled = [compile_kernel(k, Limits()) for k in (kernel, repaired)]
     names = [p.name for p in kernel.params]
     for choice in sizes:
         for seed in _SEEDS:
-            if perf_counter() - begin > seconds:
+            most -= 1
+            if most < 0 or perf_counter() - begin > seconds:
                 return None
             given = random_arguments(kernel, choice, seed)
             if seed:  # fractions as well

@@ -30,7 +30,7 @@ from .references import words
 from .scaling import Meeting, Scaling
 
 CODE = "TW105"
-_SECONDS = 1.5
+_SECONDS = 4.0
 _HOW = "scales of exponentials"
 _SUMS = "what is added here is relative to the same maximum"
 _STORES = "what is stored here depends on no maximum that was subtracted"

@@ -41,7 +41,9 @@ _NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf"), "fac
 _NAMES: Mapping[str, str] = {
     "sum": "sum", "max": "maximum", "min": "minimum", "product": "product", "factor": "running product",
 }  # fmt: skip
-_SECONDS = 2.0
+_SECONDS = 5.0
+# Small sizes come first, and masks that leave nothing show there; a mask that does not should cost little.
+_RUNS_FOR_NAN = 30
 _HOW = "lanes past the edge"
 
 
@@ -193,8 +195,9 @@ def _infinities(context: KernelContext, flow: Flow, clash: Clash) -> Iterator[Ob
         return
     seconds = min(_SECONDS, context.seconds_left())
     found = first_difference(
-        context.kernel, uncancelled(context.kernel, stmt), trial_sizes(context.kernel), seconds, spoiled
-    )
+        context.kernel, uncancelled(context.kernel, stmt), trial_sizes(context.kernel), seconds, spoiled,
+        most=_RUNS_FOR_NAN,
+    )  # fmt: skip
     if found is None:
         return
     example = _example(flow.site(stmt), found)
