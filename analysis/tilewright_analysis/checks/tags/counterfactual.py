@@ -171,24 +171,26 @@ def neutralized(kernel: ir.Kernel, site: Site, operands: Mapping[str, Iterable[E
     return _changed(kernel, target, (*before, _renamed(target, names)), types)
 
 
-def uncancelled(kernel: ir.Kernel, stmt: ir.Compute) -> ir.Kernel:
-    """The kernel in which `stmt`, a sum or difference, gives 0 where it cancels, infinities included."""
-    types: dict[str, Type] = dict(kernel.types)
-    made = types[stmt.dst]
-    assert isinstance(made, TileType)
-    same, plain, other = (f"%same{len(types) + i}" for i in range(3))
-    types |= {same: TileType(i1, made.shape), plain: made, other: made}
-    right = stmt.args[1]
-    flip: tuple[ir.Stmt, ...] = ()
-    if stmt.op == "add":
-        flip, right = (ir.Compute(other, "sub", (0.0, right)),), ir.TileRef(other)
-    block = (
-        *flip,
-        ir.Compute(same, "eq", (stmt.args[0], right)),
-        ir.Compute(plain, stmt.op, stmt.args),
-        ir.Compute(stmt.dst, "where", (ir.TileRef(same), 0.0, ir.TileRef(plain))),
-    )
-    return _changed(kernel, stmt, block, types)
+def uncancelled(kernel: ir.Kernel, stmts: Iterable[ir.Compute]) -> ir.Kernel:
+    """The kernel in which `stmts`, sums or differences, give 0 where they cancel, infinities included."""
+    for stmt in stmts:
+        types: dict[str, Type] = dict(kernel.types)
+        made = types[stmt.dst]
+        assert isinstance(made, TileType)
+        same, plain, other = (f"%same{len(types) + i}" for i in range(3))
+        types |= {same: TileType(i1, made.shape), plain: made, other: made}
+        right = stmt.args[1]
+        flip: tuple[ir.Stmt, ...] = ()
+        if stmt.op == "add":
+            flip, right = (ir.Compute(other, "sub", (0.0, right)),), ir.TileRef(other)
+        block = (
+            *flip,
+            ir.Compute(same, "eq", (stmt.args[0], right)),
+            ir.Compute(plain, stmt.op, stmt.args),
+            ir.Compute(stmt.dst, "where", (ir.TileRef(same), 0.0, ir.TileRef(plain))),
+        )
+        kernel = _changed(kernel, stmt, block, types)
+    return kernel
 
 
 def _changed(kernel: ir.Kernel, stmt: ir.Stmt, block: ir.Block, types: Mapping[str, Type]) -> ir.Kernel:

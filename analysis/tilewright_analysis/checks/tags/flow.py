@@ -17,7 +17,7 @@ from tilewright.ir.types import TileType
 from ...context import KernelContext, Site
 from .axes import aligned, contracted, defined, reshaping, stale
 from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
-from .masks import Atom, Index, combined, compared, shifted
+from .masks import Atom, Index, Mask, combined, compared, shifted
 from .numbers import ANYTHING, FINITE, NATURAL, Number, apply, constant, loaded, scalar, total
 from .uses import EXTREMES, Clash, Use
 
@@ -276,9 +276,8 @@ class Flow:
             return replace(made, index=shifted(stmt.op, sides[0], sides[1]))
         if stmt.op in ("lt", "le", "gt", "ge"):
             return replace(made, mask=compared(stmt.op, sides[0], sides[1]))
-        masks = [t.mask for t in args if t.mask is not None]
-        if stmt.op in ("and", "or", "not") and len(masks) == len(args):
-            return replace(made, mask=combined(stmt.op, masks))
+        if stmt.op in ("and", "or", "not"):
+            return replace(made, mask=combined(stmt.op, [t.mask or Mask() for t in args]))
         return made
 
     def _chosen(self, stmt: ir.Compute, args: list[Lanes], past: Past) -> Number:

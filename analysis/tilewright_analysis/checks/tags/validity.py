@@ -52,8 +52,9 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     flow = Flow(context).run()
     for _, group in groupby(flow.uses, key=lambda u: (id(u.stmt), u.operand)):
         yield _lanes(context, flow, list(group))
+    open_ = [c.stmt for c in flow.clashes if not c.sure]
     for clash in flow.clashes:
-        yield from _infinities(context, flow, clash)
+        yield from _infinities(context, flow, clash, open_)
 
 
 # ---------------------------------------------------------------------------------------- lanes past an edge
@@ -187,16 +188,18 @@ def _first_argument(source: str, span: Span) -> Span | None:
 # ---------------------------------------------------------------------------------------- infinities that cancel
 
 
-def _infinities(context: KernelContext, flow: Flow, clash: Clash) -> Iterator[Obligation]:
+def _infinities(context: KernelContext, flow: Flow, clash: Clash, open_: list[ir.Compute]) -> Iterator[Obligation]:
     stmt = clash.stmt
     what = "infinities do not cancel to NaN here"
     if clash.sure:
         yield proved(CODE, "tags", what, stmt.span, "signs of infinities")
         return
+    # Where an empty row spoils several differences, each by itself is enough.
+    others = uncancelled(context.kernel, [s for s in open_ if s is not stmt])
+    repaired = uncancelled(context.kernel, open_)
     seconds = min(_SECONDS, context.seconds_left())
     found = first_difference(
-        context.kernel, uncancelled(context.kernel, stmt), trial_sizes(context.kernel), seconds, spoiled,
-        most=_RUNS_FOR_NAN,
+        others, repaired, trial_sizes(context.kernel), seconds, spoiled, most=_RUNS_FOR_NAN
     )  # fmt: skip
     if found is None:
         return
