@@ -78,7 +78,7 @@ class Tags:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
         fixed = united((), tuple(Fixed(d, (self.tag(p, d, at),)) for d, at in box.fixed))
-        return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed)
+        return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed, loaded=True)
 
     # ------------------------------------------------------------------------------------------- products
 

@@ -126,7 +126,7 @@ class Normalizer:
                 return "old"
             return (
                 tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made),
-                fixed(v.fixed), v.source, v.neutral,
+                fixed(v.fixed), v.source, v.neutral, v.loaded,
             )  # fmt: skip
 
         for p in s.processes:

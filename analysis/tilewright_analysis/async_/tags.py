@@ -99,8 +99,9 @@ class Cover:
 class Value:
     """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
-    `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for messages. `made`: for
-    what a stage holds, the instance of the outer loop in which it was put there.
+    `loaded`: the elements are those of a tensor, nothing computed. `neutral`: a constant, which agrees with
+    everything. `source`: a tensor it comes from, for messages. `made`: for what a stage holds, the instance of the
+    outer loop in which it was put there.
     """
 
     axes: tuple[Axis, ...]
@@ -110,12 +111,13 @@ class Value:
     source: str = ""
     made: tuple[int, int] = (-1, 0)
     fixed: tuple[Fixed, ...] = ()
+    loaded: bool = False
 
     @property
     def is_timeless(self) -> bool:
-        """True when the coordinates do not depend on the iteration in which the tile was made."""
+        """True when the tile is the same in whatever iteration it is made: loaded as it is, from one fixed place."""
         tags = [a for a in self.axes if isinstance(a, Tag)] + [t for f in self.fixed for t in f.at]
-        return all(t.outer < 0 and not t.slopes for t in tags) and all(c.complete for c in self.covers)
+        return self.loaded and all(t.outer < 0 and not t.slopes for t in tags)
 
 
 # A stage whose tile belongs to an iteration that no role is in any more.
