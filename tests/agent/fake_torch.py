@@ -198,6 +198,40 @@ def advance(milliseconds: float) -> None:
     _Event.now += milliseconds
 
 
+_captured: list[list[Any]] = []  # the graph that is being captured, if any
+_elsewhere: list[Any] = []  # work of other streams, done when the device is waited for
+
+
+def launch(work: Any, *, stream: str = "current") -> None:
+    """What kernels of the tests do their work by: at once, into a graph, or on a stream that nobody waits for."""
+    if stream != "current":
+        _elsewhere.append(work)
+    elif _captured:
+        _captured[-1].append(work)
+    else:
+        work()
+
+
+class CUDAGraph:
+    def __init__(self) -> None:
+        self.work: list[Any] = []
+
+    def replay(self) -> None:
+        for work in self.work:
+            work()
+
+
+class _Capture:
+    def __init__(self, graph: CUDAGraph) -> None:
+        self.graph = graph
+
+    def __enter__(self) -> None:
+        _captured.append(self.graph.work)
+
+    def __exit__(self, *_: Any) -> None:
+        _captured.pop()
+
+
 sleeps = 0
 
 
@@ -211,6 +245,8 @@ pending_errors: list[Exception] = []
 
 
 def _synchronize() -> None:
+    while _elsewhere:
+        _elsewhere.pop(0)()
     if pending_errors:
         raise pending_errors.pop()
 
@@ -219,6 +255,10 @@ cuda = SimpleNamespace(
     get_device_properties=lambda index: SimpleNamespace(name="Fake GPU", L2_cache_size=1 << 20, total_memory=1 << 30),
     synchronize=_synchronize,
     Event=_Event,
+    CUDAGraph=CUDAGraph,
+    graph=_Capture,
+    current_stream=lambda: None,
+    set_stream=lambda stream: None,
     _sleep=_sleep,
 )
 backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True)))

@@ -19,9 +19,11 @@ torch = sys.modules["agent.fake_torch"]
 def prepare(x, out):
     if x.shape != out.shape:
         raise ValueError("shapes differ")
-    def run():
+    def work():
         torch.advance(0.25)
         {body}
+    def run():
+        torch.launch(work)
     return run
 """
 DOUBLE = MODULE.format(body="out.copy_(x + x)")

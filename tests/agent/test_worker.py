@@ -254,3 +254,32 @@ def test_what_is_no_message_is_said_so(line: bytes) -> None:
 
 def test_every_failure_is_explained() -> None:
     assert all(FAILURES.values())
+
+
+HUNGRY = """
+import json, sys, time
+def say(m): print(json.dumps(m), flush=True)
+say({"type": "ready", "devices": [], "versions": {}, "capabilities": ["run"], "problem": ""})
+line = sys.stdin.readline()
+if not line: sys.exit()
+job = json.loads(line)
+held = b"x" * job["eats"]
+time.sleep(job["sleeps"])
+say({"type": "result", "id": job["id"], "status": "ok", "failure": "", "message": "", "device": "", "cases": []})
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_job_that_takes_too_much_memory_is_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "hungry.py"
+    script.write_text(HUNGRY, encoding="utf-8")
+    made = Client([sys.executable, "-c", SERVE, str(script)])
+    made.say(job("1", eats=300_000_000, sleeps=600, memory=200_000_000))
+    result = made.result()
+    assert (result["failure"], result["status"]) == ("out of memory", "failed")
+    assert "the limit is 0.2 GB" in result["message"]
+    made.say(job("2", eats=1000, sleeps=1, memory=200_000_000))
+    assert made.result()["status"] == "ok"
+    made.process.kill()
+    made.process.wait()

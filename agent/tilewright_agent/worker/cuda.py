@@ -6,22 +6,19 @@ import hashlib
 import importlib
 import linecache
 import math
-import statistics
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .describe import mismatch
-from .grade import Difference, Guarded, JobError, Kernel, Timing
+from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing
 from .protocol import Message
 from .reference import Backend
+from .seal import Seal
+from .timing import capture, measure
 
 GUARD = 4096  # elements before and after a tensor; a multiple of 128 bytes, so that TMA's alignment holds
-WARM_UPS = 3
-MOST_REPETITIONS = 200
-TIMED_MS = 400.0  # the time that all measured launches of one side should take together
-DELAY_CYCLES = 400_000  # about 0.2 ms, in which the host enqueues a whole launch
 
 _TYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
@@ -40,6 +37,7 @@ class Cuda:
         self.backend: Backend = TorchFunctions(torch)
         # A reference in TF32 would be no reference.
         torch.backends.cuda.matmul.allow_tf32 = False
+        self.seal = Seal(torch)  # before any kernel is loaded
 
     def kernel(self, job: Message) -> Kernel:
         """`prepare` of the generated module."""
@@ -173,40 +171,33 @@ class Cuda:
         except Exception as error:
             raise self._failure(error) from error
 
-    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
-        """Candidate and baseline in turn. Before each launch the L2 is overwritten and the stream is kept busy, so that
-        the events enclose device time alone and not the time in which the host prepares the launch.
-        """
-        torch = self.torch
-        sides = [candidate] + ([baseline] if baseline is not None else [])
-        flush = torch.empty(max(4 * int(self.properties.L2_cache_size), 1 << 27), dtype=torch.uint8, device="cuda")
+    def poison(self, tensor: Any, dtype: str) -> None:
+        """NaN, or an unlikely integer."""
+        if tensor.dtype.is_floating_point:
+            tensor.fill_(math.nan)
+        else:
+            tensor.view(self.torch.uint8).fill_(1 if dtype == "i1" else 0x5A)
+
+    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
+        """Candidate and baseline in turn, with a cold and with a warm L2 (`timing`)."""
         try:
-            estimate = max(self._sample(sides, flush)[0] for _ in range(WARM_UPS))
-            repetitions = max(15, min(MOST_REPETITIONS, int(TIMED_MS / max(estimate, 1e-3))))
-            samples = [self._sample(sides, flush) for _ in range(repetitions)]
+            return measure(self.torch, int(self.properties.L2_cache_size), candidate, baseline)
         except JobError:
             raise
         except Exception as error:
             raise self._failure(error) from error
-        mine = [s[0] for s in samples]
-        other = [s[1] for s in samples] if baseline is not None else None
-        return Timing(
-            statistics.median(mine), _spread(mine),
-            statistics.median(other) if other else None, _spread(other) if other else None, repetitions,
-        )  # fmt: skip
 
-    def _sample(self, sides: Sequence[Callable[[], None]], flush: Any) -> list[float]:
-        events: list[tuple[Any, Any]] = []
-        for side in sides:
-            start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.zero_()
-            self.torch.cuda._sleep(DELAY_CYCLES)
-            start.record()
-            side()
-            stop.record()
-            events.append((start, stop))
-        self.torch.cuda.synchronize()
-        return [float(start.elapsed_time(stop)) for start, stop in events]
+    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
+        """A launch that is captured into a graph does nothing yet, so whatever appears was done on another stream."""
+        before = [self.copy(o) for o in outputs]
+        graph = capture(self.torch, [launch])
+        self.synchronize()
+        del graph
+        return not all(self.equal(o, b) for o, b in zip(outputs, before, strict=True))
+
+    def tampered(self) -> str:
+        """The first function of torch or of the worker that was replaced."""
+        return self.seal.broken()
 
     def _failure(self, error: Exception) -> JobError:
         if isinstance(error, JobError):
@@ -246,8 +237,3 @@ class TorchFunctions:
 def load_torch() -> Any:
     """The torch module. Raises ImportError."""
     return importlib.import_module("torch")
-
-
-def _spread(samples: Sequence[float]) -> float:
-    low, _, high = statistics.quantiles(samples, n=4)
-    return high - low

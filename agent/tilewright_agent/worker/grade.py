@@ -1,8 +1,10 @@
 """Grading: is what the kernel computes right, and how long does it take? One procedure for every device.
 
 Outputs and the memory around every tensor are poisoned before a launch; inputs must come out unchanged. Sizes with
-remainders are among the cases. After timing the kernel is checked once more with other inputs, so that a kernel that
-only works the first time, or replays an answer, shows. Candidate and baseline are timed in turn, each with a cold L2.
+remainders are among the cases. Candidate and baseline are timed in turn, over several sets of inputs that rotate. What
+the timed launches wrote is compared too, and after timing new inputs are put where the old ones were: a kernel that
+replays an answer, or remembers it by the place of its tensors, shows. So does work outside the stream that is timed,
+and a kernel that replaces a function by which it is judged.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from .protocol import Message
@@ -17,11 +20,16 @@ from .reference import Backend, BadReference, Reference, parse_reference
 
 # Largest error of an element, relative to its own magnitude plus the root mean square of the whole output. Twice the
 # spacing of the element type for the rounding at the end; in float32 also room for another order of summation.
-TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12, "f8e4m3": 7e-2, "f8e5m2": 0.14}
+TOLERANCE: Mapping[str, float] = MappingProxyType(
+    {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12, "f8e4m3": 7e-2, "f8e5m2": 0.14}
+)
+
+SETS = 3  # sets of arguments that rotate while timing
 
 Progress = Callable[[str, int, int, str], None]
+Launch = Callable[[], None]
 # Binds tensors; what it returns launches on them. Binding (checks, descriptors) is not part of the time of a kernel.
-Kernel = Callable[[Sequence[Any]], Callable[[], None]]
+Kernel = Callable[[Sequence[Any]], Launch]
 
 
 class JobError(Exception):
@@ -62,13 +70,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median and spread (distance of the quartiles) in milliseconds; `repetitions` of each."""
+    """Median and spread (distance of the quartiles) in milliseconds; `repetitions` of each.
+
+    The first four are with a cold L2. `method` says how the warm figures came about: by "events" or in a "graph".
+    """
 
     median_ms: float
     spread_ms: float
     baseline_ms: float | None
     baseline_spread_ms: float | None
     repetitions: int
+    warm_ms: float | None = None
+    baseline_warm_ms: float | None = None
+    method: str = "events"
 
 
 class Device(Protocol):
@@ -109,8 +123,20 @@ class Device(Protocol):
         """Wait for the device. Raises JobError when a kernel failed."""
         ...
 
-    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
-        """Time both in turn; None where times mean nothing."""
+    def poison(self, tensor: Any, dtype: str) -> None:
+        """What `guarded` puts into a tensor, again."""
+        ...
+
+    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
+        """Time both in turn, each over its launches in turn; None where times mean nothing. `baseline` may be empty."""
+        ...
+
+    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
+        """Whether a launch does work outside the stream that is timed. False where that cannot be told."""
+        ...
+
+    def tampered(self) -> str:
+        """The name of a function of the judge that is not what it was before the kernel was loaded; empty: none."""
         ...
 
 
@@ -121,7 +147,7 @@ class _Set:
     tensors: dict[str, Guarded] = field(default_factory=dict[str, Guarded])
     before: dict[str, Any] = field(default_factory=dict[str, Any])  # copies of the inputs
 
-    def bind(self, kernel: Kernel) -> Callable[[], None]:
+    def bind(self, kernel: Kernel) -> Launch:
         return kernel([g.tensor for g in self.tensors.values()])
 
 
@@ -152,12 +178,14 @@ def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
             fair = rival if other["correct"] is not False else None  # a wrong kernel is no opponent
         if result["correct"] is not False and case.get("measure"):
             progress("time", i, len(cases), f"timing {sizes}")
-            result |= grading.time(int(case.get("seed", 1)) + 1000, fair, rival is None)
-            if result["correct"] and not case.get("given"):
-                again = grading.check(int(case.get("seed", 1)) + 2000)
-                if not again["correct"]:
-                    result |= {"correct": False, "message": f"after timing, with other inputs: {again['message']}"}
-                result["max_error"] = max(result["max_error"], again["max_error"])
+            seed = int(case.get("seed", 1)) + 1000
+            times, wrong, worst = grading.time(seed, fair, rival is None)
+            if result["max_error"] is not None:
+                result["max_error"] = max(result["max_error"], worst)
+            # A time of wrong results is no time.
+            result |= {"correct": False, "message": wrong} if wrong else times
+        if name := device.tampered():
+            raise JobError("tampered", f"the kernel replaced {name}, by which it is judged; its results mean nothing")
         done.append({"sizes": case.get("sizes", {}), **result})
     return done
 
@@ -175,6 +203,87 @@ class _Case:
         want = self._wanted(made.before)
         made.bind(self.kernel)()
         self.device.synchronize()
+        worst, problems = self._compare(made, want)
+        if want is None and not problems:
+            return {"correct": None, "max_error": None, "message": "there is no reference to compare with"}
+        return {"correct": not problems, "max_error": worst, "message": "; ".join(problems)}
+
+    def time(self, seed: int, rival: Kernel | None, with_reference: bool) -> tuple[Message, str, float]:
+        """Time the kernel beside the rival, or beside the reference: the times, what is wrong, the largest error."""
+        sets = self._sets(seed)
+        launches = [made.bind(self.kernel) for made in sets]
+        outputs = [sets[0].tensors[a.name].tensor for a in self.arguments if a.role != "in"]
+        for made in sets:
+            self._poison(made)
+        if self.device.strays(launches[0], outputs):
+            return {}, "the kernel works outside the stream that is timed, so its time would mean nothing", 0.0
+        baseline: list[Launch] = []
+        if rival is not None:
+            baseline = [made.bind(rival) for made in self._sets(seed)[: len(sets)]]
+        elif with_reference and self.reference is not None:
+            baseline = [self._baseline(self.reference, dict(made.before)) for made in sets]
+        timing = self.device.time(launches, baseline)
+        wrong, worst = self._still_right(sets, launches, seed) if timing is not None else ("", 0.0)
+        if timing is None:
+            return {}, "", 0.0
+        return {
+            "median_ms": timing.median_ms, "spread_ms": timing.spread_ms, "baseline_ms": timing.baseline_ms,
+            "baseline_spread_ms": timing.baseline_spread_ms, "warm_ms": timing.warm_ms,
+            "baseline_warm_ms": timing.baseline_warm_ms, "method": timing.method, "sets": len(sets),
+            "repetitions": timing.repetitions,
+        }, wrong, worst  # fmt: skip
+
+    def _baseline(self, reference: Reference, inputs: Mapping[str, Any]) -> Launch:
+        def run() -> None:
+            reference.evaluate(inputs, self.device.backend, precise=False)
+
+        try:
+            run()
+        except BadReference as error:
+            raise JobError("reference", f"as the baseline, in the types of the inputs: {error}") from None
+        return run
+
+    def _sets(self, seed: int) -> list[_Set]:
+        """Sets of arguments to rotate; fewer where they do not fit the memory."""
+        sets = [self._make(seed)]
+        try:
+            sets += [self._make(seed + i) for i in range(1, SETS)]
+        except JobError as error:
+            if error.failure != "out of memory":
+                raise
+        return sets
+
+    def _still_right(self, sets: Sequence[_Set], launches: Sequence[Launch], seed: int) -> tuple[str, float]:
+        """What is wrong with the results of the timed launches, and of one more on new inputs in the same places."""
+        worst = 0.0
+        repeats = all(a.role != "inout" for a in self.arguments)  # a second launch on its own results is another task
+        for made in sets if repeats else ():
+            error, problems = self._compare(made, self._wanted(made.before))
+            worst = max(worst, error)
+            if problems:
+                return f"in the timed launches: {'; '.join(problems)}", worst
+        if self.case.get("given"):
+            return "", worst
+        made = sets[0]
+        for i, argument in enumerate(self.arguments):
+            tensor = made.tensors[argument.name].tensor
+            if argument.role != "out":
+                self.device.fill(tensor, argument.dtype, argument.distribution, (seed + 1000) * 64 + i)
+                made.before[argument.name] = self.device.copy(tensor)
+        self._poison(made)
+        launches[0]()
+        self.device.synchronize()
+        error, problems = self._compare(made, self._wanted(made.before))
+        text = f"after timing, with other inputs in the same places: {'; '.join(problems)}" if problems else ""
+        return text, max(worst, error)
+
+    def _poison(self, made: _Set) -> None:
+        for argument in self.arguments:
+            if argument.role == "out":
+                self.device.poison(made.tensors[argument.name].tensor, argument.dtype)
+
+    def _compare(self, made: _Set, want: Mapping[str, Any] | None) -> tuple[float, list[str]]:
+        """The largest error, and what is wrong."""
         worst, problems = 0.0, list[str]()
         for argument in self.arguments:
             guarded = made.tensors[argument.name]
@@ -190,33 +299,7 @@ class _Case:
             worst = max(worst, difference.max_error)
             if difference.message:
                 problems.append(f"{argument.name}: {difference.message}")
-        if want is None and not problems:
-            return {"correct": None, "max_error": None, "message": "there is no reference to compare with"}
-        return {"correct": not problems, "max_error": worst, "message": "; ".join(problems)}
-
-    def time(self, seed: int, rival: Kernel | None, with_reference: bool) -> Message:
-        """Time the kernel beside the rival, or beside the reference."""
-        made = self._make(seed)
-        reference = self.reference if with_reference else None
-        baseline = self._make(seed).bind(rival) if rival is not None else None
-        if reference is not None:
-            inputs = dict(made.before)
-
-            def run_baseline() -> None:
-                reference.evaluate(inputs, self.device.backend, precise=False)
-
-            try:
-                run_baseline()
-            except BadReference as error:
-                raise JobError("reference", f"as the baseline, in the types of the inputs: {error}") from None
-            baseline = run_baseline
-        timing = self.device.time(made.bind(self.kernel), baseline)
-        if timing is None:
-            return {}
-        return {
-            "median_ms": timing.median_ms, "spread_ms": timing.spread_ms, "baseline_ms": timing.baseline_ms,
-            "baseline_spread_ms": timing.baseline_spread_ms, "repetitions": timing.repetitions,
-        }  # fmt: skip
+        return worst, problems
 
     def _make(self, seed: int) -> _Set:
         made = _Set()

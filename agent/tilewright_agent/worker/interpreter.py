@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .describe import mismatch
-from .grade import Difference, Guarded, JobError, Kernel, Timing
+from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing
 from .numpy_functions import NumpyFunctions
 from .protocol import Message
 from .reference import Backend
@@ -149,9 +149,21 @@ class Interpreter:
     def synchronize(self) -> None:
         """Nothing runs ahead."""
 
-    def time(self, candidate: Callable[[], None], baseline: Callable[[], None] | None) -> Timing | None:
+    def poison(self, tensor: Any, dtype: str) -> None:
+        """NaN, or an unlikely integer."""
+        tensor[...] = self._poison(tensor.dtype)
+
+    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
         """None: the time of an interpreter says nothing about the kernel."""
         return None
+
+    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
+        """There are no streams."""
+        return False
+
+    def tampered(self) -> str:
+        """Kernels are interpreted, so they replace nothing."""
+        return ""
 
     def _poison(self, kind: Any) -> Any:
         if kind.kind == "f":

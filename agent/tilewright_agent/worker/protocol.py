@@ -14,7 +14,9 @@ The client then sends jobs, which the worker does one after the other::
      "reference": "C = A.float() @ B.float()", "tolerance": {"C": 0.002},
      "cases": [{"sizes": {"M": 256, …}, "shapes": {"A": [256, 64], …}, "seed": 1, "measure": true,
                 "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"}}],
-     "seconds": 300}
+     "seconds": 300, "memory": 16000000000}
+
+`memory` is the most that the process of the job may hold on the host, in bytes; by default most of what the host has.
 
 A job may bring a second kernel to race instead of the reference, as `"baseline": {"kernel": "other", "module": "…",
 "dsl": {…}}`, over the same arguments; its results then come as `baseline_correct`, `baseline_max_error` and
@@ -28,7 +30,11 @@ null unless the kernel breaks something. For each job come any number of progres
     {"type": "progress", "id": "1", "stage": "check", "done": 1, "total": 3, "message": "…"}
     {"type": "result", "id": "1", "status": "ok" | "failed", "failure": "", "message": "…", "device": "NVIDIA H200",
      "cases": [{"sizes": {…}, "correct": true, "max_error": 0.0, "message": "", "median_ms": 0.2, "spread_ms": 0.01,
-                "baseline_ms": 0.2, "baseline_spread_ms": 0.01, "repetitions": 50}]}
+                "baseline_ms": 0.2, "baseline_spread_ms": 0.01, "warm_ms": 0.18, "baseline_warm_ms": 0.19,
+                "method": "events" | "graph", "sets": 3, "repetitions": 50}]}
+
+`median_ms` is with a cold L2, `warm_ms` with what the launch before has left there; short kernels are timed warm in a
+CUDA graph, where no time of the host is in them. `sets` of arguments were used in turn.
 
 `failure` is one of `FAILURES`. Times are null unless a GPU was timed. `{"type": "cancel", "id": "1"}` ends a job,
 waiting or running; `{"type": "shutdown"}` or the end of the input ends the worker. What the worker cannot read at all
@@ -53,6 +59,7 @@ FAILURES = {
     "launch": "the kernel or the device raised an error",
     "illegal access": "the kernel touched memory that is not its own",
     "out of memory": "the device or the machine has too little memory",
+    "tampered": "the kernel replaced functions that time or compare it",
     "reference": "the reference could not be evaluated",
     "crash": "the process of the job died",
     "timeout": "the job took longer than its limit",

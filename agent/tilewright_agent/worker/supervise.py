@@ -25,6 +25,8 @@ START_SECONDS = 180.0  # importing torch from a cold network disk can take minut
 KILL_SECONDS = 10.0
 DEFAULT_SECONDS = 300.0
 MOST_SECONDS = 3600.0
+LOOK_SECONDS = 0.25  # between looks at the memory of a job
+MEMORY_SHARE = 0.9  # of the memory of the machine, for a job that names no limit
 
 Event = tuple[str, Any, bytes | None]
 
@@ -69,6 +71,14 @@ class _Process:
         # A driver that tears down a hung kernel may hold the process for a while; the client need not wait for that.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(KILL_SECONDS)
+
+    def resident(self) -> int:
+        """Bytes of memory that the process holds; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            return 0
 
     def epitaph(self) -> str:
         """How the process ended, and the last of what it wrote to stderr."""
@@ -168,11 +178,10 @@ class _Worker:
     def _step(self) -> bool:
         """Handle one event; False ends the worker."""
         try:
-            wait = None if self.job is None else max(0.0, self.deadline - time.monotonic())
+            wait = None if self.job is None else max(0.0, min(LOOK_SECONDS, self.deadline - time.monotonic()))
             kind, process, line = self.events.get(timeout=wait)
         except queue.Empty:
-            assert self.job is not None
-            self._finish(failed(self.job["id"], "timeout", f"stopped after the limit of {self._limit(self.job):g} s"))
+            self._look(self.deadline - time.monotonic())
             return True
         if kind == "process":
             if process is self.process:  # what a process that was killed still says is of no interest
@@ -198,6 +207,28 @@ class _Worker:
             case other:
                 self._say({"type": "error", "message": f"no message of type {other!r} in protocol {PROTOCOL}"})
         return True
+
+    def _look(self, left: float) -> None:
+        """Stop a job that takes too long, or too much of the memory that others on this machine need too."""
+        assert self.job is not None
+        if left <= 0:
+            self._finish(failed(self.job["id"], "timeout", f"stopped after the limit of {self._limit(self.job):g} s"))
+            return
+        held, limit = self.process.resident() if self.process is not None else 0, self._memory(self.job)
+        if held > limit:
+            text = f"stopped at {held / 1e9:.1f} GB of the machine's memory; the limit is {limit / 1e9:.1f} GB"
+            self._finish(failed(self.job["id"], "out of memory", text))
+
+    @staticmethod
+    def _memory(job: Message) -> float:
+        """The limit in bytes."""
+        value = job.get("memory")
+        if isinstance(value, int | float) and value > 0:
+            return float(value)
+        try:
+            return MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):
+            return float("inf")
 
     def _accept(self, job: Message) -> None:
         if not isinstance(job.get("id"), str):
