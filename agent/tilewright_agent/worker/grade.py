@@ -247,7 +247,8 @@ class _Case:
         """Sets of arguments to rotate; fewer where they do not fit the memory."""
         sets = [self._make(seed)]
         try:
-            sets += [self._make(seed + i) for i in range(1, SETS)]
+            for i in range(1, SETS):
+                sets.append(self._make(seed + i))
         except JobError as error:
             if error.failure != "out of memory":
                 raise
