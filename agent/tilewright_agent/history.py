@@ -108,11 +108,12 @@ class History:
             number = int(done.lastrowid or 0)
             db.executemany(
                 """INSERT INTO cases (run, number, sizes, correct, max_error, median_ms, spread_ms, baseline_ms,
-                baseline_spread_ms, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                baseline_spread_ms, message, warm_ms, baseline_warm_ms)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
                 [
                     (
                         number, i, json.dumps(dict(c.sizes)), _flag(c.correct), c.max_error, c.median_ms, c.spread_ms,
-                        c.baseline_ms, c.baseline_spread_ms, _text(c.message),
+                        c.baseline_ms, c.baseline_spread_ms, _text(c.message), c.warm_ms, c.baseline_warm_ms,
                     )
                     for i, c in enumerate(r.cases)
                 ],
@@ -223,7 +224,8 @@ def note(*records: Record) -> str:
 def _case(row: sqlite3.Row) -> Case:
     return Case(
         _json(row["sizes"]), _truth(row["correct"]), row["max_error"], row["median_ms"], row["spread_ms"],
-        row["baseline_ms"], row["baseline_spread_ms"], row["message"],
+        row["baseline_ms"], row["baseline_spread_ms"], row["message"], warm_ms=row["warm_ms"],
+        baseline_warm_ms=row["baseline_warm_ms"],
     )  # fmt: skip
 
 

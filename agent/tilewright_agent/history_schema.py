@@ -33,6 +33,10 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX runs_of_tuning ON runs (tuning);
     CREATE INDEX tunings_open ON tunings (identity) WHERE finished IS NULL;
     """,
+    """
+    ALTER TABLE cases ADD COLUMN warm_ms REAL;
+    ALTER TABLE cases ADD COLUMN baseline_warm_ms REAL;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

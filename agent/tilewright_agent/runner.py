@@ -26,7 +26,8 @@ class Case:
     """One shape. `max_error` is relative to the element plus the root mean square of the output.
 
     Times are None unless a GPU was timed. `correct` None: there was nothing to compare with. `baseline_message` says
-    what is wrong with the results of a kernel that was to be raced.
+    what is wrong with the results of a kernel that was to be raced. The warm times are with what the launch before has
+    left in the L2, the others with a cold one.
     """
 
     sizes: Mapping[str, int]
@@ -38,6 +39,8 @@ class Case:
     baseline_spread_ms: float | None = None
     message: str = ""
     baseline_message: str = ""
+    warm_ms: float | None = None
+    baseline_warm_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ def _case(found: Message) -> Case:
         found.get("baseline_spread_ms"),
         str(found.get("message") or ""),
         str(found.get("baseline_message") or "") if found.get("baseline_correct") is False else "",
+        found.get("warm_ms"),
+        found.get("baseline_warm_ms"),
     )
 
 

@@ -84,12 +84,7 @@ class Cuda:
             buffer = torch.empty(size + 2 * GUARD, dtype=kind, device="cuda")
         except Exception as error:
             raise self._failure(error) from error
-        if dtype.startswith("f8"):
-            buffer.view(torch.uint8).fill_(0x7F)  # NaN in both
-        elif kind.is_floating_point:
-            buffer.fill_(math.nan)
-        else:
-            buffer.view(torch.uint8).fill_(1 if dtype == "i1" else 0x5A)
+        self.poison(buffer, dtype)
         edges = [buffer[:GUARD].view(torch.uint8), buffer[GUARD + size :].view(torch.uint8)]
         before = [e.clone() for e in edges]
 
@@ -173,7 +168,9 @@ class Cuda:
 
     def poison(self, tensor: Any, dtype: str) -> None:
         """NaN, or an unlikely integer."""
-        if tensor.dtype.is_floating_point:
+        if dtype.startswith("f8"):
+            tensor.view(self.torch.uint8).fill_(0x7F)  # NaN in both
+        elif tensor.dtype.is_floating_point:
             tensor.fill_(math.nan)
         else:
             tensor.view(self.torch.uint8).fill_(1 if dtype == "i1" else 0x5A)

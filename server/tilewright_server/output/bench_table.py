@@ -71,7 +71,8 @@ def _json(sizes: Mapping[str, int], result: RunResult, names: Columns) -> dict[s
         "sizes": dict(sizes), "device": result.device, "status": result.status, "failure": result.failure,
         "correct": case.correct, "max_error": case.max_error, "median_ms": case.median_ms,
         "spread_ms": case.spread_ms, "baseline": names.baseline, "baseline_ms": case.baseline_ms,
-        "baseline_spread_ms": case.baseline_spread_ms, "ratio": ratio(case),
+        "baseline_spread_ms": case.baseline_spread_ms, "ratio": ratio(case), "warm_ms": case.warm_ms,
+        "baseline_warm_ms": case.baseline_warm_ms,
         "message": case.message or result.message, "baseline_message": case.baseline_message,
     }  # fmt: skip
 

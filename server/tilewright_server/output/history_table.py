@@ -55,6 +55,7 @@ def as_json(record: Record) -> dict[str, object]:
             {
                 "sizes": dict(c.sizes), "correct": c.correct, "max_error": c.max_error, "median_ms": c.median_ms,
                 "spread_ms": c.spread_ms, "baseline_ms": c.baseline_ms, "baseline_spread_ms": c.baseline_spread_ms,
+                "warm_ms": c.warm_ms, "baseline_warm_ms": c.baseline_warm_ms,
                 "message": c.message,
             }
             for c in record.cases
