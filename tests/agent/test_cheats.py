@@ -53,6 +53,15 @@ def test_a_short_kernel_is_timed_warm_in_a_graph() -> None:
     assert result["warm_ms"] == pytest.approx(0.01)
 
 
+def test_a_short_kernel_that_cannot_be_captured_is_timed_by_events() -> None:
+    text = DOUBLE.replace("0.25", "0.01").replace(
+        "torch.launch(work)", "torch.launch(work) if not torch._captured else 1 / 0  # not permitted while capturing"
+    )
+    (result,) = grade(job(text, measure=True), Cuda(fake_torch), lambda *_: None)
+    assert (result["correct"], result["method"]) == (True, "events")
+    assert result["warm_ms"] == pytest.approx(0.01)
+
+
 def test_inputs_rotate_while_timing() -> None:
     seen = types.ModuleType("seen_by_the_kernel")
     seen.places = []  # type: ignore[attr-defined]
