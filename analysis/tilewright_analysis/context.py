@@ -13,6 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
 from tilewright.source import NO_SPAN, Span
 
+from .async_.model import AsyncResult
 from .integers import Binder, Decider, Decision, Question
 from .walk import first_failure
 
@@ -78,6 +79,7 @@ class KernelContext:
         self.written = written or kernel
         self.source = source
         self.refuted: set[str] = set()
+        self.exploration: AsyncResult | None = None
         self.deadline = inf
 
     def seconds_left(self) -> float:

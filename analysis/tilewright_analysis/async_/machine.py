@@ -151,7 +151,7 @@ class Machine:
         return None
 
     def _exit(self, s: State, p: Process) -> None:
-        if p.products or p.stores or p.copies or p.open:
+        if p.products or p.stores or any(p.copies) or p.open:
             self.report.pending_at_exit(s, p)
         p.done = True
 

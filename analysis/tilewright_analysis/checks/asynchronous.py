@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright_analysis.async_.explore import explore
-from tilewright_analysis.async_.model import AsyncOutcome, Budget
+from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget
 
 from ..context import KernelContext
 from ..replay import replayed
@@ -27,12 +27,24 @@ _SECONDS = 10.0
 
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each outcome of the engine."""
-    budget = Budget(seconds=max(0.5, min(_SECONDS, context.seconds_left())))
-    result = explore(context.kernel, budget=budget, cancelled=context.decider.cancelled)
     said: set[str] = set()
     # Tags last: where the order of accesses is wrong, they follow from it.
-    for outcome in sorted(result.outcomes, key=lambda o: _FAMILIES[o.code[2]] == "tags"):
+    for outcome in sorted(explored(context).outcomes, key=lambda o: _FAMILIES[o.code[2]] == "tags"):
         yield _obligation(context, outcome, said)
+
+
+def explored(context: KernelContext) -> AsyncResult:
+    """What the engine found, computed once for a kernel."""
+    if context.exploration is None:
+        budget = Budget(seconds=max(0.5, min(_SECONDS, context.seconds_left())))
+        context.exploration = explore(context.kernel, budget=budget, cancelled=context.decider.cancelled)
+    return context.exploration
+
+
+def stays_inside(context: KernelContext) -> bool:
+    """True when the engine has seen every state of the kernel, and in none an index outside its ring or array."""
+    outcomes = explored(context).outcomes
+    return bool(outcomes) and all(o.verdict == "proved" for o in outcomes)
 
 
 def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obligation:

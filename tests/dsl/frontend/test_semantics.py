@@ -134,9 +134,10 @@ TW = SimpleNamespace(
     arange=lambda n: Tile(np.arange(n, dtype=np.int32)), broadcast=lambda x, s: Tile(np.broadcast_to(x.values, s)),
     expand_dims=lambda x, axis: Tile(np.expand_dims(x.values, axis)), transpose=lambda x: Tile(x.values.T),
     mma=lambda a, b, c: Tile(a.values.astype(F32) @ b.values.astype(F32) + c.values),
-    where=lambda c, a, b: Tile(np.where(c.values, raw(a), raw(b))), sum=reduction(np.sum), max=reduction(np.fmax.reduce),
-    min=reduction(np.fmin.reduce), exp=each(np.exp), sin=each(np.sin), cos=each(np.cos), tanh=each(np.tanh), abs=each(np.abs),
-    floor=each(np.floor), maximum=each(np.fmax), minimum=each(np.fmin),
+    where=lambda c, a, b: Tile(np.where(c.values, raw(a), raw(b))), sum=reduction(np.sum), max=reduction(np.maximum.reduce),
+    min=reduction(np.minimum.reduce), exp=each(np.exp), sin=each(np.sin), cos=each(np.cos), tanh=each(np.tanh), abs=each(np.abs),
+    floor=each(np.floor), maximum=each(np.maximum), minimum=each(np.minimum), ceil=each(np.ceil),
+    round=each(np.rint), trunc=each(np.trunc), expm1=each(np.expm1), log1p=each(np.log1p),
     sigmoid=each(lambda x: (1 / (1 + np.exp(-x))).astype(F32)),
 )  # fmt: skip
 

@@ -14,7 +14,9 @@ from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.problem import Related
 
 from ...context import KernelContext, Site
+from ...integers import Decision
 from ...report import Obligation
+from ..asynchronous import explored, stays_inside
 from ..outcome import settle
 
 READS, WRITES = "TW201", "TW202"
@@ -41,6 +43,15 @@ def _inside(
     value = site.value(index)
     claim = ex.Bin("and", ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, ex.Int(count)))
     decision = context.decide(site, claim)
+    what = f"{name}[{ex.show(index)}] is one of its {count} {unit}s"
+    code = WRITES if written else READS
+    if decision.verdict == "unknown":
+        # Stage and phase kept in variables: their values are only known state by state.
+        if stays_inside(context):
+            decision = Decision("proved", "exploration of all trip counts")
+        elif any(o.verdict == "refuted" for o in explored(context).outcomes):
+            how = "not decided because of the fault that the exploration found"
+            return Obligation(code, "memory", what, site.stmt.span, "unknown", how=how)
 
     def message(m: Mapping[str, int]) -> str:
         at = ex.evaluate(value, m)
@@ -51,6 +62,4 @@ def _inside(
         )
 
     related = (Related(context.alloc_span(name), f"{name} is allocated here"),)
-    what = f"{name}[{ex.show(index)}] is one of its {count} {unit}s"
-    code = WRITES if written else READS
     return settle(context, site, code, "memory", what, decision, message, related=related)
