@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from agent.gpu_jobs import BAD_MODULES
 from agent.support import FMA, GEMM, SOFTMAX, unit
 from tilewright_agent.optimize import optimize
 from tilewright_agent.runner import Runner, run_unit
 
 pytestmark = pytest.mark.gpu
 
-STRAY = """
-import torch
-def prepare(*tensors):
-    def run():
-        torch.empty(0, device="cuda")
-        torch.ops.aten.index_select(tensors[0], 0, torch.tensor([1 << 40], device="cuda"))
-    return run
-"""
+STRAY = BAD_MODULES["illegal access"]
 HANG = """
 import torch
 def prepare(*tensors):
