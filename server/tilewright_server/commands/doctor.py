@@ -82,7 +82,12 @@ def examine() -> Iterator[Part]:
     for package in REQUIRED:
         yield Part(package, _installed(package), remedy=f"pip install {package}")
     remedy = "pip install 'tilewright[gpu]'" if sys.platform == "linux" else "it exists for Linux only"
-    yield Part("triton", _installed("triton"), "lowering to PTX and SASS, and running on a GPU", remedy)
+    triton = _installed("triton")
+    if triton and not triton.startswith("3.6."):
+        # Gluon's interface moves between releases.
+        remedy = f"triton {triton} is installed; generated code needs 3.6: pip install 'triton>=3.6,<3.7'"
+        triton = ""
+    yield Part("triton", triton, "lowering to PTX and SASS, and running on a GPU", remedy)
     yield Part("ptxas", _ptxas(), "registers and spills of compiled kernels", "it comes with triton, or with CUDA")
     yield Part("torch", _installed("torch"), "running on a GPU", remedy)
     yield Part(

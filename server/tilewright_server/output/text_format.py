@@ -123,11 +123,16 @@ def _summary(report: KernelReport, source: SourceText) -> Text:
         (f" {source.path}::{report.kernel}", "bold"),
         f": {counts(report)} in {duration(report.milliseconds)}",
     )
-    if not report.obligations and any(p.severity == "error" for p in report.problems):
+    if _invalid(report):
         return Text.assemble(
             ("✗ invalid", "bold red"), (f" {source.path}::{report.kernel}", "bold"), ": not verified, see above"
         )
     return line
+
+
+def _invalid(report: KernelReport) -> bool:
+    """True for a kernel with errors of the front end, which was not verified."""
+    return not report.obligations and any(p.severity == "error" for p in report.problems)
 
 
 def _obligation(obligation: Obligation, source: SourceText) -> Text:
@@ -144,7 +149,8 @@ def _totals(results: Sequence[FileResult]) -> Text:
         return Text(
             f"no kernels in {plural(len(results), 'file')}" + (f", {plural(found, 'problem')}" if found else "")
         )
-    verdicts = [f"{n} {v}" for v in ("proved", "refuted", "unknown") if (n := sum(r.verdict == v for r in reports))]
+    shown = ["invalid" if _invalid(r) else r.verdict for r in reports]
+    verdicts = [f"{n} {v}" for v in ("proved", "refuted", "invalid", "unknown") if (n := shown.count(v))]
     return Text(f"{plural(len(reports), 'kernel')}: {', '.join(verdicts)}", style="bold")
 
 
