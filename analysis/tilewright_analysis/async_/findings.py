@@ -69,7 +69,15 @@ class Findings(Reporter):
             f"{words(r.iteration)} is an ordinary write that no fence has made visible to it; "
             "put `tw.fence_async()` after the write, before the threads synchronize"
         )
-        start = o.stmt.span.start
+        # Before the sync that the text has between the two, if any; the back end puts its own right before the access.
+        between = (
+            i.stmt.span.start
+            for i in p.code
+            if isinstance(i.stmt, ir.Sync)
+            and not i.stmt.auto
+            and r.instr.stmt.span.start < i.stmt.span.start < o.stmt.span.start
+        )
+        start = min(between, default=o.stmt.span.start)
         insert = Edit(Span(start, start), "tw.fence_async()\n")
         related = [Related(r.instr.stmt.span, "the ordinary write")]
         self.note(
