@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import apply, check, found
+from support import apply, check, found, whole
 
 KERNEL = """
 @tw.kernel(target="sm_90a", warps=4)
@@ -30,6 +30,6 @@ def copy(X: Global[f16, M, 64], Y: Global[f16, M, 64]):
 
 @pytest.mark.parametrize("text", [KERNEL, COPY], ids=["sync in the text", "sync of the back end"])
 def test_the_inserted_fence_stands_before_the_sync(text):
-    text = text.lstrip("\n")
+    text = whole(text)
     (fix, *_) = found(check(text), "TW404").fixes
     assert check(apply(text, fix)).verdict == "proved"
