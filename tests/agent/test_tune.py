@@ -254,7 +254,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_only_the_same_search_goes_on(tmp_path: Path, history: History) -> None:
-    runner = gpu(tmp_path)
+    runner = gpu(tmp_path, 0.1)  # slow enough to be broken off in the middle
     asked: list[int] = []
 
     def broken_off(**options: Any) -> Any:
