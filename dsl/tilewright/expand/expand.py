@@ -151,11 +151,6 @@ def _used(block: ir.Block, names: Names) -> dict[str, Type]:
                     used.add(name)
                 case _:
                     pass
-        match stmt:
-            case ir.For(var=name) | ir.Programs(var=name):
-                used.add(name)
-            case _:
-                pass
     return {n: t for n, t in names.types.items() if n in used}
 
 

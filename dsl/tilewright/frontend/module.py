@@ -40,10 +40,6 @@ class Module:
         """The kernel of that name."""
         return next((u for u in self.units if u.name == name), None)
 
-    def unit_at(self, offset: int) -> KernelUnit | None:
-        """The kernel whose text holds the byte at `offset`."""
-        return next((u for u in self.units if u.span.start <= offset <= u.span.end), None)
-
 
 def parse_module(source: SourceText, previous: Module | None = None) -> Module:
     """Parse a file and elaborate its kernels. Never fails: what is wrong becomes problems.
