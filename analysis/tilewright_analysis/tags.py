@@ -74,7 +74,8 @@ class _Walker:
                 case ir.Mma(dst=dst, a=a, b=b):
                     self.tags[dst] = self.product(dst, self.tags.get(a), self.tags.get(b))
                 case ir.Wgmma(dst=dst, a=a, b=b):
-                    self.tags[dst] = self.product(dst, self.stages.get(a.buffer), self.stages.get(b.buffer))
+                    left = self.tags.get(a.name) if isinstance(a, ir.TileRef) else self.stages.get(a.buffer)
+                    self.tags[dst] = self.product(dst, left, self.stages.get(b.buffer))
                 case ir.Compute():
                     self.compute(stmt)
                 case _:

@@ -160,7 +160,8 @@ class _Printer:
                     stmt.dst, f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)})", _ATOM
                 )
             case ir.Wgmma():
-                text = f"tw.wgmma({self.stage(stmt.a)}, {self.stage(stmt.b)}, {self.tile(stmt.acc)})"
+                left = self.tile(stmt.a.name) if isinstance(stmt.a, ir.TileRef) else self.stage(stmt.a)
+                text = f"tw.wgmma({left}, {self.stage(stmt.b)}, {self.tile(stmt.acc)})"
                 return self.result(stmt.dst, text, _ATOM)
             case ir.SharedLoad():
                 return self.result(stmt.dst, f"tw.load_shared({self.stage(stmt.src)})", _ATOM)
@@ -364,6 +365,8 @@ def _tiles_read(stmt: ir.Stmt) -> list[str]:
             return [src]
         case ir.Mma(a=a, b=b, acc=acc):
             return [a, b, acc]
+        case ir.Wgmma(a=ir.TileRef(name=a), acc=acc):
+            return [a, acc]
         case ir.Wgmma(acc=acc):
             return [acc]
         case _:

@@ -288,10 +288,12 @@ class SharedStore(Instr):
 
 @dataclass(slots=True, eq=False)
 class Wgmma(Instr):
-    """Asynchronous product of shared operands; `split` warpgroups share the rows of `a`."""
+    """Asynchronous product of operands in shared memory, or of a register tile `a`; `split` warpgroups share the rows
+    of a shared `a`.
+    """
 
     dst: str
-    a: Place
+    a: Place | str
     b: Place
     acc: str
     split: bool
@@ -383,3 +385,5 @@ class Program:
     # (dimension, symbol) whose coordinates move differently in different statements, and the oracles they move with.
     mixed: frozenset[tuple[int, int]] = frozenset()
     movers: frozenset[int] = frozenset()
+    # Register operands of wgmma that are another tile in another layout, with that tile: the registers are the same.
+    same: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])

@@ -59,8 +59,19 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     alike, limits = families(tables)
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
-        [frozenset(t) for t in tables.ties], alike, limits, *_mixed(encoded),
+        [frozenset(t) for t in tables.ties], alike, limits, *_mixed(encoded), _same_registers(kernel),
     )  # fmt: skip
+
+
+def _same_registers(kernel: ir.Kernel) -> dict[str, tuple[str, ...]]:
+    """For each register operand of wgmma, the tiles that it is in another layout."""
+    converted = {
+        s.dst: s.args[0].name
+        for s in ir.walk(kernel.body)
+        if isinstance(s, ir.Compute) and s.op == "convert_layout" and isinstance(s.args[0], ir.TileRef)
+    }
+    operands = {s.a.name for s in ir.walk(kernel.body) if isinstance(s, ir.Wgmma) and isinstance(s.a, ir.TileRef)}
+    return {name: (converted[name],) for name in operands if name in converted}
 
 
 def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:

@@ -117,6 +117,16 @@ class Findings(Reporter):
         fix = Fix("insert tw.wgmma_wait(0)", (Edit(Span(start, start), "tw.wgmma_wait(0)\n"),))
         self.note(s, p, o, "TW401", "registers", text, fixes=[fix], touches=frozenset({name, "*"}))
 
+    def overwritten_operand(self, s: State, p: Process, o: c.Instr, name: str) -> None:
+        """A register operand gets a new value while a wgmma may still read the old one."""
+        text = (
+            f"{name} gets a new value{words(at(p))} before the wgmma that reads its registers is known to be complete; "
+            f"put `tw.wgmma_wait(0)` before"
+        )
+        start = o.stmt.span.start
+        fix = Fix("insert tw.wgmma_wait(0)", (Edit(Span(start, start), "tw.wgmma_wait(0)\n"),))
+        self.note(s, p, o, "TW401", "registers", text, fixes=[fix], touches=frozenset({name, "*"}))
+
     def pending_at_exit(self, s: State, p: Process) -> None:
         """A process ends with asynchronous work in flight."""
         kinds: tuple[tuple[list[object], tuple[type[c.Instr], ...], str, str], ...] = (

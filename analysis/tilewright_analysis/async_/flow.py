@@ -50,7 +50,8 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                         needs[role.name, o.number] = contracted
                     case c.Wgmma() | c.Mma():
                         if isinstance(o, c.Wgmma):
-                            left, right = o.a.buffer.name, o.b.buffer.name
+                            left = tile(o.a) if isinstance(o.a, str) else o.a.buffer.name
+                            right = o.b.buffer.name
                         else:
                             left, right = tile(o.a), tile(o.b)
                         inner = {d[-1] for d in axes.get(left, none) if d} | {d[0] for d in axes.get(right, none) if d}

@@ -8,6 +8,7 @@ the phase before have returned (U), then every schedule has the same happens-bef
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from tilewright_analysis.async_ import code as c
@@ -283,7 +284,14 @@ class Machine:
             return self.tags.unknown(0)
         if value.pending is not None and value.pending not in p.known:
             self.report.pending_tile(s, p, o, name)
-        return value
+        return value if value.reader is None else replace(value, reader=None)
+
+    def _assign(self, s: State, p: Process, o: c.Instr, name: str, value: Value) -> None:
+        """Give a register tile a value, which no wgmma in flight may be reading."""
+        before = p.tiles.get(name)
+        if before is not None and before.reader is not None and before.reader not in p.known:
+            self.report.overwritten_operand(s, p, o, name)
+        p.tiles[name] = value
 
     def _tma_load(self, s: State, p: Process, o: c.TmaLoad) -> bool:
         stage, token = self._stage(s, p, o, o.dst), self._token(s)
@@ -328,7 +336,7 @@ class Machine:
         stage, token = self._stage(s, p, o, o.src), self._token(s)
         self._access(s, p, o, o.src, stage, write=False, generic=True, queue="load", token=token)
         p.local.add(token)
-        p.tiles[o.dst] = self._tile(s, p, o, o.src, stage)
+        self._assign(s, p, o, o.dst, self._tile(s, p, o, o.src, stage))
         return True
 
     def _shared_store(self, s: State, p: Process, o: c.SharedStore) -> bool:
@@ -343,18 +351,25 @@ class Machine:
 
     def _wgmma(self, s: State, p: Process, o: c.Wgmma) -> bool:
         token = self._token(s)
-        stage_a, stage_b = self._stage(s, p, o, o.a), self._stage(s, p, o, o.b)
-        rows = None
-        if o.split:
-            height = o.a.buffer.shape[0] // p.role.groups
-            rows = (p.groups * height, (p.groups + 1) * height)
-        self._access(s, p, o, o.a, stage_a, write=False, generic=False, queue="wgmma", token=token, rows=rows)
+        stage_b = self._stage(s, p, o, o.b)
+        if isinstance(o.a, str):
+            a = self._register(s, p, o, o.a)
+            for name in (o.a, *self.program.same.get(o.a, ())):
+                if (held := p.tiles.get(name)) is not None:
+                    p.tiles[name] = replace(held, reader=token)
+        else:
+            stage_a, rows = self._stage(s, p, o, o.a), None
+            if o.split:
+                height = o.a.buffer.shape[0] // p.role.groups
+                rows = (p.groups * height, (p.groups + 1) * height)
+            self._access(s, p, o, o.a, stage_a, write=False, generic=False, queue="wgmma", token=token, rows=rows)
+            a = self._tile(s, p, o, o.a, stage_a)
         self._access(s, p, o, o.b, stage_b, write=False, generic=False, queue="wgmma", token=token)
-        a, b = self._tile(s, p, o, o.a, stage_a), self._tile(s, p, o, o.b, stage_b)
+        b = self._tile(s, p, o, o.b, stage_b)
         # The accumulator may still be in flight: wgmma of one warpgroup execute in order.
         acc = p.tiles.get(o.acc)
         p.products.append(token)
-        p.tiles[o.dst] = self.tags.product(s, p, o, a, b, acc, o.a.buffer.shape[-1], token)
+        self._assign(s, p, o, o.dst, self.tags.product(s, p, o, a, b, acc, o.b.buffer.shape[0], token))
         return True
 
     def _wgmma_wait(self, s: State, p: Process, o: c.WgmmaWait) -> bool:
@@ -365,17 +380,17 @@ class Machine:
 
     def _mma(self, s: State, p: Process, o: c.Mma) -> bool:
         a, b, acc = (self._register(s, p, o, n) for n in (o.a, o.b, o.acc))
-        p.tiles[o.dst] = self.tags.product(s, p, o, a, b, acc, self.tags.depth(o.a), None)
+        self._assign(s, p, o, o.dst, self.tags.product(s, p, o, a, b, acc, self.tags.depth(o.a), None))
         return True
 
     def _compute(self, s: State, p: Process, o: c.Compute) -> bool:
         args = [(self._register(s, p, o, n), shape) for n, shape in zip(o.reads, o.shapes, strict=True)]
         assert o.writes is not None
-        p.tiles[o.writes] = self.tags.compute(s, p, o, args)
+        self._assign(s, p, o, o.writes, self.tags.compute(s, p, o, args))
         return True
 
     def _load(self, s: State, p: Process, o: c.Load) -> bool:
-        p.tiles[o.dst] = self.tags.loaded(p, o.box)
+        self._assign(s, p, o, o.dst, self.tags.loaded(p, o.box))
         return True
 
     def _store(self, s: State, p: Process, o: c.Store) -> bool:

@@ -125,7 +125,7 @@ class Normalizer:
             if v is OLD:
                 return "old"
             return (
-                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), relative(v.made),
+                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), token(v.reader), relative(v.made),
                 fixed(v.fixed), v.source, v.neutral, v.loaded,
             )  # fmt: skip
 
@@ -312,7 +312,8 @@ class Normalizer:
                 continue
             if referred is None:
                 referred = {r.token for rows in s.accesses.values() for r in rows}
-                referred |= {v.pending for q in s.processes for v in q.tiles.values() if v.pending is not None}
+                tiles = [v for q in s.processes for v in q.tiles.values()]
+                referred |= {t for v in tiles for t in (v.pending, v.reader) if t is not None}
             for queue, kept in ((p.products, max(1, products)), (p.stores, max(1, stores))):
                 queue[:-kept] = [t for t in queue[:-kept] if t in referred]
             kept = max(1, copies)

@@ -66,8 +66,9 @@ def _memory(stmts: list[ir.Stmt]) -> list[Obligation]:
             case ir.TensorLoad(src=ref):
                 reads.add(ref.buffer)
             case ir.Wgmma(a=a, b=b) | ir.Tcgen05(a=a, b=b):
-                reads |= {a.buffer, b.buffer}
-                proxied |= {a.buffer, b.buffer}
+                shared = {ref.buffer for ref in (a, b) if isinstance(ref, ir.BufRef)}
+                reads |= shared
+                proxied |= shared
             case _:
                 pass
     out: list[Obligation] = []
@@ -84,6 +85,8 @@ def _memory(stmts: list[ir.Stmt]) -> list[Obligation]:
     products = [s for s in stmts if isinstance(s, ir.Wgmma)]
     if products:
         what = "accumulators are read after their wgmma is complete"
+        if any(isinstance(s.a, ir.TileRef) for s in products):
+            what += ", and register operands keep their value until then"
         out.append(Obligation("TW401", "registers", what, products[0].span))
     return out
 

@@ -70,11 +70,10 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         case ir.SharedStore():
             instr = c.SharedStore(place(stmt.dst), stmt.src, stmt=stmt, reads=(stmt.src,))
         case ir.Wgmma():
-            a, b = place(stmt.a), place(stmt.b)
-            split = groups > 1 and a.buffer.shape[0] % (64 * groups) == 0
-            instr = c.Wgmma(
-                stmt.dst, a, b, stmt.acc, split, stmt=stmt, reads=(stmt.acc,), writes=stmt.dst
-            )  # fmt: skip
+            a = stmt.a.name if isinstance(stmt.a, ir.TileRef) else place(stmt.a)
+            split = isinstance(a, c.Place) and groups > 1 and a.buffer.shape[0] % (64 * groups) == 0
+            reads = (stmt.acc, a) if isinstance(a, str) else (stmt.acc,)
+            instr = c.Wgmma(stmt.dst, a, place(stmt.b), stmt.acc, split, stmt=stmt, reads=reads, writes=stmt.dst)
         case ir.WgmmaWait():
             instr = c.WgmmaWait(stmt.pending, stmt=stmt)
         case ir.Mma():

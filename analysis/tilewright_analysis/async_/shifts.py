@@ -160,6 +160,12 @@ def _liveness(role: c.RoleCode) -> tuple[list[tuple[int, ...]], list[tuple[str, 
     slots: list[frozenset[int]] = [frozenset()] * (n + 1)
     tiles: list[frozenset[str]] = [frozenset()] * (n + 1)
     positions = frozenset(loop.slot for loop in role.loops)
+    operands = {o.a for o in role.code if isinstance(o, c.Wgmma) and isinstance(o.a, str)}
+    operands |= {
+        o.reads[0]
+        for o in role.code
+        if isinstance(o, c.Compute) and o.op.op == "convert_layout" and o.writes in operands
+    }
     changed = True
     while changed:
         changed = False
@@ -169,7 +175,9 @@ def _liveness(role: c.RoleCode) -> tuple[list[tuple[int, ...]], list[tuple[str, 
             live = frozenset[int]().union(*(slots[j] for j in follow))
             live = ((live - {instr.sets}) if instr.sets is not None else live) | (instr.uses - positions)
             held = frozenset[str]().union(*(tiles[j] for j in follow))
-            held = (held - {instr.writes} if instr.writes is not None else held) | frozenset(instr.reads)
+            # The value that a register operand had before counts until it is overwritten: a wgmma may be reading it.
+            made = {instr.writes} - operands if instr.writes is not None else set[str]()
+            held = (held - made) | frozenset(instr.reads)
             if live != slots[i] or held != tiles[i]:
                 slots[i], tiles[i], changed = live, held, True
     return [tuple(sorted(s)) for s in slots], [tuple(sorted(t)) for t in tiles]

@@ -99,7 +99,7 @@ class Cover:
 class Value:
     """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
-    `loaded`: the elements are those of a tensor, nothing computed. `neutral`: a constant, which agrees with
+    `reader`: the token of a wgmma that may still be reading its registers. `loaded`: the elements are those of a tensor, nothing computed. `neutral`: a constant, which agrees with
     everything. `source`: a tensor it comes from, for messages. `made`: for what a stage holds, the instance of the
     outer loop in which it was put there.
     """
@@ -112,6 +112,7 @@ class Value:
     made: tuple[int, int] = (-1, 0)
     fixed: tuple[Fixed, ...] = ()
     loaded: bool = False
+    reader: int | None = None
 
     @property
     def is_timeless(self) -> bool:

@@ -37,7 +37,7 @@ def describe(o: c.Instr) -> str:
         case c.Store(box=box):
             return f"the store to {box.tensor}"
         case c.Wgmma(a=a, b=b):
-            return f"the wgmma of {a.text} and {b.text}"
+            return f"the wgmma of {a if isinstance(a, str) else a.text} and {b.text}"
         case c.SharedLoad(src=src):
             return f"the read of {src.text}"
         case c.SharedStore(dst=dst):
@@ -75,7 +75,7 @@ def touched(o: c.Instr) -> frozenset[str]:
         case c.CpAsync(dst=place) | c.TmaStore(src=place) | c.SharedLoad(src=place) | c.SharedStore(dst=place):
             return frozenset({place.buffer.name})
         case c.Wgmma(a=a, b=b):
-            return frozenset({a.buffer.name, b.buffer.name, o.dst})
+            return frozenset({a if isinstance(a, str) else a.buffer.name, b.buffer.name, o.dst})
         case c.Wait(bar=bar) | c.Arrive(bar=bar) | c.Expect(bar=bar):
             return frozenset({bar.barrier.name})
         case c.WgmmaWait() | c.CpWait() | c.StoreWait() | c.Fence():

@@ -142,6 +142,8 @@ def _uses(stmt: ir.Stmt) -> set[str]:
             return {a.name for a in args if isinstance(a, ir.TileRef)}
         case ir.Mma(a=a, b=b, acc=acc):
             return {a, b, acc}
+        case ir.Wgmma(a=ir.TileRef(name=a), acc=acc):
+            return {a, acc}
         case ir.Wgmma(acc=acc):
             return {acc}
         case ir.Store(src=src) | ir.SharedStore(src=src):

@@ -179,13 +179,15 @@ class _Counter:
                 self._access(view, "tma", True, stmt.span, env, mask)
                 self.work.shared += self._runs(mask) * self._box(view)
             case ir.Wgmma(a=a, b=b):
-                left, right = self.kernel.types[a.buffer], self.kernel.types[b.buffer]
-                assert isinstance(left, SharedType) and isinstance(right, SharedType)
+                left = self.kernel.types[a.name if isinstance(a, ir.TileRef) else a.buffer]
+                right = self.kernel.types[b.buffer]
+                assert isinstance(left, SharedType | TileType) and isinstance(right, SharedType)
                 (m, k), n = left.shape, right.shape[1]
                 runs = self._runs(mask)
                 self.work.products.append(Product("wgmma", (m, n, k), left.dtype.bits, runs, stmt.span))
                 # Each instruction of 64 rows reads its rows of a and the whole of b (PTX ISA, wgmma.mma_async).
-                self.work.shared += runs * (m * k + -(-m // 64) * k * n) * left.dtype.bytes
+                own = m * k if isinstance(left, SharedType) else 0
+                self.work.shared += runs * (own + -(-m // 64) * k * n) * left.dtype.bytes
             case ir.Mma(a=a, b=b):
                 left, right = self.kernel.types[a], self.kernel.types[b]
                 assert isinstance(left, TileType) and isinstance(right, TileType)

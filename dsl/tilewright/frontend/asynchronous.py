@@ -214,9 +214,12 @@ class AsynchronousOperations(ShapeOperations):
     # -------------------------------------------------------------------------------- wgmma, fences
 
     def op_wgmma(self, node: Node, a: Value, b: Value, acc: Value) -> Value:
-        left, right = self.stage(node, a, "a of wgmma"), self.stage(node, b, "b of wgmma")
+        # Operand A may be in registers; B never is (PTX ISA, wgmma.mma_async).
+        left = a if isinstance(a, ir.TileRef) else self.stage(node, a, "a of wgmma")
+        right = self.stage(node, b, "b of wgmma")
         into = self.tile(node, acc, "the accumulator of wgmma")
-        ta, tb, tc = self.stage_type(left), self.stage_type(right), self.tile_type(into)
+        ta = self.tile_type(left) if isinstance(left, ir.TileRef) else self.stage_type(left)
+        tb, tc = self.stage_type(right), self.tile_type(into)
         self.check_product(node, TileType(ta.dtype, ta.shape), TileType(tb.dtype, tb.shape), tc)
         dst = self.fresh()
         self.types[dst] = tc

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.infer.derived import DERIVED, derived, joined
-from tilewright.infer.rules import InferenceError, mma_operand
+from tilewright.infer.rules import InferenceError, mma_operand, wgmma_operand
 from tilewright.infer.solve import Layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType, Type
 from tilewright.layout import Blocked, DistributedLayout, DotOperand, Mfma, MmaV2, Slice, Wgmma, default_blocked
+
+WGMMA_OPERAND = "operand A of wgmma, in registers"
 
 _Need = Callable[[str, DistributedLayout, str], str]
 
@@ -72,7 +74,10 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                     raise InferenceError(
                         f"wgmma needs a wgmma accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
                     )
-                new = replace(stmt, acc=need(stmt.acc, parent, "accumulator of wgmma"))
+                left = stmt.a
+                if isinstance(left, ir.TileRef):
+                    left = ir.TileRef(need(left.name, wgmma_operand(parent, tiles[left.name].dtype), WGMMA_OPERAND))
+                new = replace(stmt, a=left, acc=need(stmt.acc, parent, "accumulator of wgmma"))
             case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
                 tile = tiles[name]
                 assert tile.layout is not None

@@ -51,6 +51,11 @@ def wgmma_layout(shape: tuple[int, ...], element_bits: int, warps: int, span: Sp
     return Wgmma((4 * rows, columns), (16, min(n, 256), _WGMMA_DEPTH[element_bits]))
 
 
+def wgmma_operand(parent: Wgmma, element: DType) -> DotOperand:
+    """The layout of operand A of wgmma in registers: 4 bytes along K in a register (PTX ISA, fragments of matrix A)."""
+    return DotOperand(0, parent, max(1, 32 // element.bits))
+
+
 def tensor_memory_layout(shape: tuple[int, ...], warps: int, span: Span) -> Blocked:
     """What a load from tensor memory gives: a lane has one row, the 4 warps of a warpgroup 32 rows each, and
     warpgroups share the columns (PTX ISA, tcgen05.ld with shape .32x32b: warp i of a warpgroup reads lanes 32 i …).

@@ -130,7 +130,7 @@ class Solver:
     def _anchor_matrix(self, stmt: ir.Stmt, warps: int) -> None:
         match stmt:
             case ir.Wgmma():
-                shared = self.kernel.types[stmt.a.buffer]
+                shared = self.kernel.types[stmt.b.buffer]
                 assert isinstance(shared, SharedType)
                 layout = wgmma_layout(self.tiles[stmt.dst].shape, shared.dtype.bits, warps, stmt.span)
                 self._union(stmt.dst, stmt.acc)
@@ -237,6 +237,8 @@ def _tile_names(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[str]:
             names = (name,)
         case ir.Mma():
             names = (stmt.dst, stmt.a, stmt.b, stmt.acc)
+        case ir.Wgmma(a=ir.TileRef(name=a)):
+            names = (stmt.dst, a, stmt.acc)
         case ir.Wgmma():
             names = (stmt.dst, stmt.acc)
         case _:

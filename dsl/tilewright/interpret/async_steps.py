@@ -193,16 +193,21 @@ def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
 
 
 def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
-    a_of, b_of = operands.stage(stmt.a), operands.stage(stmt.b)
+    b_of, name = operands.stage(stmt.b), stmt.a.name if isinstance(stmt.a, ir.TileRef) else ""
+    a_of = operands.stage(stmt.a) if isinstance(stmt.a, ir.BufRef) else lambda process: process.tile(name)
 
     def run(process: Process) -> None:
         a, b = a_of(process), b_of(process)
         acc = process.tiles.get(stmt.acc)
         if acc is None or not acc.pending:
             acc = process.tile(stmt.acc)
-        token = begin_read(process, a, a.whole, asynchronous=True, queue=process.matrix)
-        token |= begin_read(process, b, b.whole, asynchronous=True, queue=process.matrix)
-        result = Tile(_UNDEFINED, product(process, a.tag, b.tag, acc.tag, a.shape[1]), pending=True)
+        token = begin_read(process, b, b.whole, asynchronous=True, queue=process.matrix)
+        held = a if isinstance(a, Tile) else None
+        if isinstance(a, Tile):
+            a.held(1)
+        else:
+            token |= begin_read(process, a, a.whole, asynchronous=True, queue=process.matrix)
+        result = Tile(_UNDEFINED, product(process, a.tag, b.tag, acc.tag, b.shape[0]), pending=True)
         # In order after the one before, which may compute the accumulator this one adds to.
         before = process.matrix[-1].action if process.matrix else None
 
@@ -210,10 +215,11 @@ def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
             result.data = matrix_product(a.data, b.data, acc.data)
 
         multiplying = Action(complete, f"a matrix instruction of {process.label}", stmt.span, before)
-        a.readers.append(Use(a.whole, multiplying))
+        if not isinstance(a, Tile):
+            a.readers.append(Use(a.whole, multiplying))
         b.readers.append(Use(b.whole, multiplying))
-        process.tiles[stmt.dst] = result
-        process.matrix.append(Pending(multiplying, token, result))
+        process.assign(stmt.dst, result)
+        process.matrix.append(Pending(multiplying, token, result, held))
         process.machine.actions.issue(multiplying)
 
     return run
@@ -239,6 +245,8 @@ def _take(process: Process, finished: list[Pending]) -> None:
         process.knowledge.known |= operation.token
         if operation.tile is not None:
             operation.tile.pending = False
+        if operation.operand is not None:
+            operation.operand.held(-1)
 
 
 _UNDEFINED = np.zeros(0, np.float32)

@@ -28,11 +28,24 @@ Events = Generator[Wait | None, None, None]
 
 @dataclass(eq=False, slots=True)
 class Tile:
-    """A register tile. While `pending` is set, a matrix instruction in flight owns it, and `data` may be missing."""
+    """A register tile. While `pending` is set, a matrix instruction in flight owns it, and `data` may be missing.
+
+    `readers` counts matrix instructions in flight that read its registers; `same` is the tile whose registers it has in
+    another layout.
+    """
 
     data: Array
     tag: Tag | None = None
     pending: bool = False
+    readers: int = 0
+    same: Tile | None = None
+
+    def held(self, change: int) -> None:
+        """Count readers, also of the tile that it is in another layout."""
+        tile: Tile | None = self
+        while tile is not None:
+            tile.readers += change
+            tile = tile.same
 
 
 @dataclass(eq=False, slots=True)
@@ -58,6 +71,7 @@ class Pending:
     action: Action
     token: int = 0
     tile: Tile | None = None
+    operand: Tile | None = None
     written: tuple[Stage, Region, int] | None = None
     use: Action | None = None
 
@@ -123,6 +137,16 @@ class Process:
                 f"'{name}' is read while the matrix instruction that computes it is in flight: wait for it first",
             )
         return found
+
+    def assign(self, name: str, tile: Tile) -> None:
+        """Give a register tile a value. Raises Violation while a matrix instruction in flight reads its registers."""
+        before = self.tiles.get(name)
+        if before is not None and before.readers:
+            raise self.violation(
+                "race",
+                f"'{name}' is overwritten while a matrix instruction in flight reads its registers: wait for it first",
+            )
+        self.tiles[name] = tile
 
     def violation(
         self,

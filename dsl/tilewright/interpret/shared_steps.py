@@ -188,7 +188,7 @@ def _shared_load(stmt: ir.SharedLoad, operands: Operands) -> StepRun:
         reading = Action(_nothing, _name(process), process.stmt.span)
         stage.readers.append(Use(region, reading))
         process.until_sync.append(reading)
-        process.tiles[stmt.dst] = Tile(stage.data.copy(), stage.tag)
+        process.assign(stmt.dst, Tile(stage.data.copy(), stage.tag))
 
     return run
 

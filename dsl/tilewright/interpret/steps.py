@@ -121,7 +121,8 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
             )  # fmt: skip
         except ArithmeticError as error:
             raise process.violation("arithmetic", str(error)) from None
-        process.tiles[stmt.dst] = Tile(data, computed(process, stmt, inputs, kind.shape))
+        same = inputs[0] if stmt.op == "convert_layout" and inputs[0].same is None else None
+        process.assign(stmt.dst, Tile(data, computed(process, stmt, inputs, kind.shape), same=same))
 
     return run
 
@@ -130,7 +131,7 @@ def _mma(stmt: ir.Mma) -> StepRun:
     def run(process: Process) -> None:
         a, b, acc = process.tile(stmt.a), process.tile(stmt.b), process.tile(stmt.acc)
         tag = product(process, a.tag, b.tag, acc.tag, a.data.shape[1])
-        process.tiles[stmt.dst] = Tile(matrix_product(a.data, b.data, acc.data), tag)
+        process.assign(stmt.dst, Tile(matrix_product(a.data, b.data, acc.data), tag))
 
     return run
 
@@ -150,7 +151,7 @@ def _load(stmt: ir.Load, operands: Operands) -> StepRun:
                 element=element,
             )
         data = tensor.read(origin, shape, 0.0 if other is None else other).reshape(view.tile_shape)
-        process.tiles[stmt.dst] = Tile(data, loaded(process, tensor, origin, view.lead))
+        process.assign(stmt.dst, Tile(data, loaded(process, tensor, origin, view.lead)))
 
     return run
 

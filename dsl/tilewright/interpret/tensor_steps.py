@@ -155,7 +155,7 @@ def _load(stmt: ir.TensorLoad, operands: Operands) -> StepRun:
         stage.readers.append(Use(stage.whole, reading))
         # Each warp reads its own lanes; the others of the role are known to be done after a sync.
         process.until_sync.append(reading)
-        process.tiles[stmt.dst] = Tile(stage.data.copy(), stage.tag)
+        process.assign(stmt.dst, Tile(stage.data.copy(), stage.tag))
 
     return run
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.base import BarRef, BufRef, Stmt, View
+from tilewright.ir.base import BarRef, BufRef, Stmt, TileRef, View
 from tilewright.ir.expr import Expr
 
 
@@ -117,11 +117,13 @@ class SharedStore(Stmt):
 class Wgmma(Stmt):
     """Issue `dst = a @ b + acc` asynchronously, as one group; operands are read from shared memory by the async proxy.
 
-    `dst` is usable after a `WgmmaWait` that covers the group. sm_90a; M a multiple of 64 a warpgroup, N of 8 up to 256.
+    `a` may be a register tile instead; its name must not be assigned again before a wait that covers the group, since
+    the instruction reads the registers as long as it is in flight (PTX ISA, wgmma.mma_async). `dst` is usable after a
+    `WgmmaWait` that covers the group. sm_90a; M a multiple of 64 a warpgroup, N of 8 up to 256.
     """
 
     dst: str
-    a: BufRef
+    a: BufRef | TileRef
     b: BufRef
     acc: str
 

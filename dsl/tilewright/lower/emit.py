@@ -68,6 +68,7 @@ class FunctionEmitter:
         self.accumulators = list(dict.fromkeys(s.dst for s in ir.walk(block) if isinstance(s, ir.Wgmma)))
         # Accumulators that a wgmma may still be writing, by the statement that issued it.
         self.in_flight: dict[str, Span] = {}
+        self.rest: ir.Block = ()
         self._commented = -1
 
     def emit(self) -> Writer:
@@ -83,7 +84,8 @@ class FunctionEmitter:
 
     def _block(self, block: ir.Block) -> None:
         before = len(self.out.lines)
-        for stmt in block:
+        for i, stmt in enumerate(block):
+            self.rest = block[i + 1 :]
             with self.out.at(stmt.span):
                 first = len(self.out.lines)
                 self._statement(stmt)
@@ -178,8 +180,11 @@ class FunctionEmitter:
             case ir.Wgmma():
                 acc, dst = self.names(stmt.acc), self.names(stmt.dst)
                 self._own_warps(stmt.dst, stmt.span)
-                line(f"{dst} = warpgroup_mma({self._stage(stmt.a)}, {self._stage(stmt.b)}, {acc}, is_async=True)")
+                left = self.names(stmt.a.name) if isinstance(stmt.a, ir.TileRef) else self._stage(stmt.a)
+                line(f"{dst} = warpgroup_mma({left}, {self._stage(stmt.b)}, {acc}, is_async=True)")
                 self.defined.add(stmt.dst)
+                # Last in the order of issue, whatever was in flight under that name before.
+                self.in_flight.pop(stmt.dst, None)
                 self.in_flight[stmt.dst] = stmt.span
             case ir.Tcgen05():
                 operands = ", ".join(self._stage(ref) for ref in (stmt.a, stmt.b, stmt.acc))
@@ -188,9 +193,12 @@ class FunctionEmitter:
             case ir.Tcgen05Commit():
                 line(f"tcgen05_commit({self._slot(stmt.bar)})")
             case ir.WgmmaWait():
-                self.in_flight.clear()
-                # The results pass through the wait, so that the compiler cannot use one before it.
-                results = [self.names(n) for n in self.accumulators if n in self.defined]
+                # The results pass through the wait, so that the compiler cannot use one before it. What goes on and is
+                # taken up by a later wait stays out: passing through, its registers would be touched in flight.
+                later = set(list(self.in_flight)[len(self.in_flight) - stmt.pending :]) if stmt.pending else set[str]()
+                kept = {n for n in later if self._waited_for_later(n)}
+                self.in_flight = {n: span for n, span in self.in_flight.items() if n in kept}
+                results = [self.names(n) for n in self.accumulators if n in self.defined and n not in kept]
                 if results:
                     deps = ", ".join(results)
                     comma = "," if len(results) == 1 else ""
@@ -202,6 +210,15 @@ class FunctionEmitter:
                     line("gl.thread_barrier()")
             case _:
                 raise LoweringError(f"{type(stmt).__name__} cannot stand inside a block", stmt.span)
+
+    def _waited_for_later(self, name: str) -> bool:
+        """Whether another wait of this block comes before anything that uses the accumulator."""
+        for stmt in self.rest:
+            if isinstance(stmt, ir.WgmmaWait):
+                return True
+            if any(value in (name, ir.TileRef(name)) for s in ir.walk((stmt,)) for value in ir.operands(s)):
+                return False
+        return False
 
     def _check_in_flight(self, stmt: ir.Stmt) -> None:
         """LoweringError where a result of wgmma is read before any wait; the compiler has no value for it then."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.dtypes import bf16, f16, f32
+from tilewright.infer.rules import wgmma_operand
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import BarrierType, GlobalType, SharedType, TensorMemoryType, TileType, Type
-from tilewright.layout import LayoutError, Mfma, Swizzled
+from tilewright.layout import LayoutError, Mfma, Swizzled, Wgmma
 from tilewright.lower.errors import LoweringError
 from tilewright.source import Span
 from tilewright.targets import TARGETS, TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_ROWS, Feature, Target
@@ -175,8 +176,9 @@ def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel, target: Target) -> None:
 
 
 def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
-    a, b, acc = _shared(kernel, stmt.a), _shared(kernel, stmt.b), kernel.types[stmt.dst]
-    assert isinstance(acc, TileType)
+    a = kernel.types[stmt.a.name] if isinstance(stmt.a, ir.TileRef) else _shared(kernel, stmt.a)
+    b, acc = _shared(kernel, stmt.b), kernel.types[stmt.dst]
+    assert isinstance(a, TileType | SharedType) and isinstance(acc, TileType)
     if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
         raise LoweringError(
             f"wgmma multiplies f16, bf16 or f32 (as tf32) into f32, not {a.dtype} × {b.dtype} into {acc.dtype}",
@@ -190,11 +192,13 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
             f"{depth}",
             stmt.span,
         )
-    for name, operand in ((stmt.a.buffer, a), (stmt.b.buffer, b)):
-        if not isinstance(operand.layout, Swizzled):
+    if isinstance(stmt.a, ir.TileRef) and isinstance(acc.layout, Wgmma) and a.layout != (wanted := wgmma_operand(acc.layout, a.dtype)):
+        raise LoweringError(f"operand A of wgmma in registers has the layout {wanted}, not {a.layout}", stmt.span)
+    for ref in (stmt.a, stmt.b):
+        if isinstance(ref, ir.BufRef) and not isinstance(layout := _shared(kernel, ref).layout, Swizzled):
             raise LoweringError(
-                f"wgmma reads '{name}' from shared memory in one of the swizzles of TMA (tw.swizzled), not "
-                f"{operand.layout}",
+                f"wgmma reads '{ref.buffer}' from shared memory in one of the swizzles of TMA (tw.swizzled), not "
+                f"{layout}",
                 stmt.span,
             )
     if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):

@@ -34,7 +34,8 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     for site in context.sites:
         match site.stmt:
             case ir.Wgmma(dst=dst, a=a, b=b):
-                name, problem = "wgmma", _wgmma(context, site, context.shared(a.buffer), context.shared(b.buffer), dst)
+                left = context.tile(a.name) if isinstance(a, ir.TileRef) else context.shared(a.buffer)
+                name, problem = "wgmma", _wgmma(context, site, left, context.shared(b.buffer), dst)
             case ir.Tcgen05(acc=acc, a=a, b=b):
                 name, problem = "tcgen05", _tcgen05(context, acc, context.shared(a.buffer), context.shared(b.buffer))
             case ir.Mma(dst=dst, a=a, b=b, instr=("mma_v2" | "mfma") as name):
@@ -48,10 +49,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             yield proved(CODE, "layout", what, site.stmt.span, "instruction table")
 
 
-def _wgmma(context: KernelContext, site: Site, a: SharedType | None, b: SharedType | None, dst: str) -> str:
+def _wgmma(context: KernelContext, site: Site, a: SharedType | TileType | None, b: SharedType | None, dst: str) -> str:
     acc = context.tile(dst)
     if a is None or b is None or acc is None:
-        return "wgmma reads both operands from shared memory and writes a register tile."
+        return "wgmma reads b from shared memory, a from there or from registers, and writes a register tile."
     common = _target(context, "wgmma") or _common("wgmma", a.dtype, b.dtype, acc.dtype, a.shape, b.shape, acc.shape)
     if common:
         return common

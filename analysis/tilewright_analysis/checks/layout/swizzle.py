@@ -33,7 +33,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             case ir.TmaLoad(dst=ref) | ir.TmaStore(src=ref):
                 yield from _descriptor(context, ref.buffer, stmt.span, "a bulk copy", rows_only=True)
             case ir.Wgmma(a=a, b=b):
-                for name in dict.fromkeys((a.buffer, b.buffer)):
+                for name in dict.fromkeys(ref.buffer for ref in (a, b) if isinstance(ref, ir.BufRef)):
                     yield from _descriptor(context, name, stmt.span, "wgmma", rows_only=False)
             case _:
                 pass

@@ -91,8 +91,9 @@ class Flow:
             case ir.Mma():
                 operands = tiles.get(stmt.a), tiles.get(stmt.b)
                 tiles[stmt.dst] = self._product(stmt, *operands, tiles.get(stmt.acc))
-            case ir.Wgmma():
-                operands = self._buffers.get(stmt.a.buffer), self._buffers.get(stmt.b.buffer)
+            case ir.Wgmma(a=a):
+                left = tiles.get(a.name) if isinstance(a, ir.TileRef) else self._buffers.get(a.buffer)
+                operands = left, self._buffers.get(stmt.b.buffer)
                 tiles[stmt.dst] = self._product(stmt, *operands, tiles.get(stmt.acc))
             case ir.TmaLoad(view=view, dst=dst) | ir.CpAsync(view=view, dst=dst):
                 self._put(dst.buffer, self._viewed(stmt, view, 0.0))
@@ -404,7 +405,7 @@ class Flow:
         self, stmt: ir.Mma | ir.Wgmma | ir.Tcgen05, a: Lanes | None, b: Lanes | None, acc: Lanes | None
     ) -> Lanes:
         left, right, into = (t or uniform(FINITE) for t in (a, b, acc))
-        name = "/".join(x if isinstance(x, str) else x.buffer for x in (stmt.a, stmt.b))
+        name = "/".join(map(_named, (stmt.a, stmt.b)))
         # Lanes along the contraction, told apart by the edges of either operand.
         lower, upper = contracted(left, 1), contracted(right, 0)
 
@@ -447,3 +448,11 @@ class Flow:
         if isinstance(claim, ex.Int):
             return bool(claim.value)
         return self._context.decider.proves(site.question(claim))
+
+
+def _named(operand: str | ir.TileRef | ir.BufRef) -> str:
+    match operand:
+        case ir.TileRef(name=name) | ir.BufRef(buffer=name):
+            return name
+        case _:
+            return operand

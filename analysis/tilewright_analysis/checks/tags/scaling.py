@@ -122,7 +122,8 @@ class Scaling:
                 term = product(values.get(a, DATA), values.get(b, DATA))
                 values[dst] = self._sum(stmt, values.get(acc, DATA), summed(term))
             case ir.Wgmma(dst=dst, a=a, b=b, acc=acc):
-                term = product(values.get(f"[{a.buffer}]", DATA), values.get(f"[{b.buffer}]", DATA))
+                left = a.name if isinstance(a, ir.TileRef) else f"[{a.buffer}]"
+                term = product(values.get(left, DATA), values.get(f"[{b.buffer}]", DATA))
                 values[dst] = self._sum(stmt, values.get(acc, DATA), summed(term))
             case ir.Tcgen05(a=a, b=b, acc=acc, accumulate=accumulate):
                 term = product(values.get(f"[{a.buffer}]", DATA), values.get(f"[{b.buffer}]", DATA))
