@@ -236,8 +236,11 @@ def store_shared(dst: Stage, tile: Tile) -> None:
     in_kernel("store_shared")
 
 
-def wgmma(a: Stage, b: Stage, acc: Tile) -> Tile:
-    """Issue `a @ b + acc` asynchronously on operands in shared memory (sm_90a); usable after `tw.wgmma_wait`."""
+def wgmma(a: Stage | Tile, b: Stage, acc: Tile) -> Tile:
+    """Issue `a @ b + acc` asynchronously on operands in shared memory (sm_90a); usable after `tw.wgmma_wait`.
+
+    `a` may be a register tile; its name must not get another value before that wait.
+    """
     in_kernel("wgmma")
 
 

@@ -125,8 +125,8 @@ class Normalizer:
             if v is OLD:
                 return "old"
             return (
-                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), token(v.reader), relative(v.made),
-                fixed(v.fixed), v.source, v.neutral, v.loaded,
+                tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), token(v.reader),
+                relative(v.made), fixed(v.fixed), v.source, v.neutral, v.loaded,
             )  # fmt: skip
 
         for p in s.processes:

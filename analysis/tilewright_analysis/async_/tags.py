@@ -99,9 +99,9 @@ class Cover:
 class Value:
     """A tile: the tags of its axes, its contractions, and the token of a wgmma that may still be writing it.
 
-    `reader`: the token of a wgmma that may still be reading its registers. `loaded`: the elements are those of a tensor, nothing computed. `neutral`: a constant, which agrees with
-    everything. `source`: a tensor it comes from, for messages. `made`: for what a stage holds, the instance of the
-    outer loop in which it was put there.
+    `reader`: the token of a wgmma that may still be reading its registers. `loaded`: the elements are those of a
+    tensor, nothing computed. `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for
+    messages. `made`: for what a stage holds, the instance of the outer loop in which it was put there.
     """
 
     axes: tuple[Axis, ...]

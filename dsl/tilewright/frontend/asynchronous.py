@@ -216,6 +216,8 @@ class AsynchronousOperations(ShapeOperations):
     def op_wgmma(self, node: Node, a: Value, b: Value, acc: Value) -> Value:
         # Operand A may be in registers; B never is (PTX ISA, wgmma.mma_async).
         left = a if isinstance(a, ir.TileRef) else self.stage(node, a, "a of wgmma")
+        if isinstance(b, ir.TileRef):
+            raise self.fault("TW003", "b of wgmma is read from shared memory; only a may be a register tile", node)
         right = self.stage(node, b, "b of wgmma")
         into = self.tile(node, acc, "the accumulator of wgmma")
         ta = self.tile_type(left) if isinstance(left, ir.TileRef) else self.stage_type(left)

@@ -194,10 +194,10 @@ def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
 
 def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
     b_of, name = operands.stage(stmt.b), stmt.a.name if isinstance(stmt.a, ir.TileRef) else ""
-    a_of = operands.stage(stmt.a) if isinstance(stmt.a, ir.BufRef) else lambda process: process.tile(name)
+    a_of = operands.stage(stmt.a) if isinstance(stmt.a, ir.BufRef) else None
 
     def run(process: Process) -> None:
-        a, b = a_of(process), b_of(process)
+        a, b = process.tile(name) if a_of is None else a_of(process), b_of(process)
         acc = process.tiles.get(stmt.acc)
         if acc is None or not acc.pending:
             acc = process.tile(stmt.acc)
@@ -219,7 +219,7 @@ def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
             a.readers.append(Use(a.whole, multiplying))
         b.readers.append(Use(b.whole, multiplying))
         process.assign(stmt.dst, result)
-        process.matrix.append(Pending(multiplying, token, result, held))
+        process.matrix.append(Pending(multiplying, token, result, operand=held))
         process.machine.actions.issue(multiplying)
 
     return run

@@ -71,9 +71,9 @@ class Pending:
     action: Action
     token: int = 0
     tile: Tile | None = None
-    operand: Tile | None = None
     written: tuple[Stage, Region, int] | None = None
     use: Action | None = None
+    operand: Tile | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -13,6 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TensorMemoryType, TileType
 from tilewright.layout import SharedLayout, Swizzled, default_blocked
 from tilewright.lower.errors import LoweringError
+from tilewright.lower.products import Products
 from tilewright.lower.scalars import Scalars, check_literals
 from tilewright.lower.text import Names, Writer, comment
 from tilewright.lower.tiles import Access, Constants, Hoisted, access, compute_text, number
@@ -65,9 +66,7 @@ class FunctionEmitter:
         self.out = Writer()
         self.hoisted = Hoisted(module.names)
         self.defined: set[str] = set()
-        self.accumulators = list(dict.fromkeys(s.dst for s in ir.walk(block) if isinstance(s, ir.Wgmma)))
-        # Accumulators that a wgmma may still be writing, by the statement that issued it.
-        self.in_flight: dict[str, Span] = {}
+        self.products = Products()
         self.rest: ir.Block = ()
         self._commented = -1
 
@@ -113,7 +112,7 @@ class FunctionEmitter:
         line, names, text = self.out.line, self.names, self.scalars.text
         for expression in _expressions(stmt):
             check_literals(expression, stmt.span)
-        self._check_in_flight(stmt)
+        self.products.check(stmt)
         match stmt:
             case ir.Assign():
                 line(f"{names(stmt.dst)} = {text(stmt.value)}")
@@ -183,9 +182,7 @@ class FunctionEmitter:
                 left = self.names(stmt.a.name) if isinstance(stmt.a, ir.TileRef) else self._stage(stmt.a)
                 line(f"{dst} = warpgroup_mma({left}, {self._stage(stmt.b)}, {acc}, is_async=True)")
                 self.defined.add(stmt.dst)
-                # Last in the order of issue, whatever was in flight under that name before.
-                self.in_flight.pop(stmt.dst, None)
-                self.in_flight[stmt.dst] = stmt.span
+                self.products.issue(stmt.dst, stmt.span)
             case ir.Tcgen05():
                 operands = ", ".join(self._stage(ref) for ref in (stmt.a, stmt.b, stmt.acc))
                 again = self.scalars.condition(stmt.accumulate)
@@ -193,12 +190,7 @@ class FunctionEmitter:
             case ir.Tcgen05Commit():
                 line(f"tcgen05_commit({self._slot(stmt.bar)})")
             case ir.WgmmaWait():
-                # The results pass through the wait, so that the compiler cannot use one before it. What goes on and is
-                # taken up by a later wait stays out: passing through, its registers would be touched in flight.
-                later = set(list(self.in_flight)[len(self.in_flight) - stmt.pending :]) if stmt.pending else set[str]()
-                kept = {n for n in later if self._waited_for_later(n)}
-                self.in_flight = {n: span for n, span in self.in_flight.items() if n in kept}
-                results = [self.names(n) for n in self.accumulators if n in self.defined and n not in kept]
+                results = [self.names(n) for n in self.products.wait(stmt.pending, self.rest) if n in self.defined]
                 if results:
                     deps = ", ".join(results)
                     comma = "," if len(results) == 1 else ""
@@ -211,40 +203,12 @@ class FunctionEmitter:
             case _:
                 raise LoweringError(f"{type(stmt).__name__} cannot stand inside a block", stmt.span)
 
-    def _waited_for_later(self, name: str) -> bool:
-        """Whether another wait of this block comes before anything that uses the accumulator."""
-        for stmt in self.rest:
-            if isinstance(stmt, ir.WgmmaWait):
-                return True
-            if any(value in (name, ir.TileRef(name)) for s in ir.walk((stmt,)) for value in ir.operands(s)):
-                return False
-        return False
-
-    def _check_in_flight(self, stmt: ir.Stmt) -> None:
-        """LoweringError where a result of wgmma is read before any wait; the compiler has no value for it then."""
-        match stmt:
-            case ir.Compute(args=args):
-                read = [a.name for a in args if isinstance(a, ir.TileRef)]
-            case ir.Store(src=name) | ir.SharedStore(src=name):
-                read = [name]
-            case _:
-                return
-        for name in read:
-            if name in self.in_flight:
-                raise LoweringError(
-                    f"'{name}' is read while a wgmma may still write it; put a tw.wgmma_wait before", stmt.span
-                )
-
     def _inner(self, body: ir.Block) -> None:
         before = set(self.defined)
+        self.products.enter(body, before)
         with self.out.indented():
             self._block(body)
-        for name, span in self.in_flight.items():
-            if name in before:
-                raise LoweringError(
-                    f"an iteration ends without a tw.wgmma_wait after this wgmma into '{name}', which the next needs",
-                    span,
-                )
+        self.products.leave(before)
         self.defined = before
 
     def _programs(self, stmt: ir.Programs) -> None:
@@ -269,15 +233,17 @@ class FunctionEmitter:
                         self.out.line("gl.thread_barrier()")
             return
         self.out.line(f"if {condition}:")
-        before = set(self.defined)
+        before, products = set(self.defined), self.products.copy()
         with self.out.indented():
             self._block(stmt.then)
         after_then, self.defined = self.defined, set(before)
+        after_products, self.products = self.products, products
         if stmt.orelse:
             self.out.line("else:")
             with self.out.indented():
                 self._block(stmt.orelse)
         self.defined &= after_then
+        self.products.join(after_products)
 
     def _load(self, stmt: ir.Load) -> None:
         tile, dst = self.module.tiles[stmt.dst], self.names(stmt.dst)

@@ -192,8 +192,10 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
             f"{depth}",
             stmt.span,
         )
-    if isinstance(stmt.a, ir.TileRef) and isinstance(acc.layout, Wgmma) and a.layout != (wanted := wgmma_operand(acc.layout, a.dtype)):
-        raise LoweringError(f"operand A of wgmma in registers has the layout {wanted}, not {a.layout}", stmt.span)
+    if isinstance(stmt.a, ir.TileRef) and isinstance(acc.layout, Wgmma):
+        wanted = wgmma_operand(acc.layout, a.dtype)
+        if a.layout != wanted:
+            raise LoweringError(f"operand A of wgmma in registers has the layout {wanted}, not {a.layout}", stmt.span)
     for ref in (stmt.a, stmt.b):
         if isinstance(ref, ir.BufRef) and not isinstance(layout := _shared(kernel, ref).layout, Swizzled):
             raise LoweringError(

@@ -131,7 +131,8 @@ def edits(s: ir.Stmt, kernel: ir.Kernel) -> Iterator[tuple[str, ir.Block]]:
         case ir.SharedLoad():
             yield "stage", (replace(s, src=shifted(s.src, kernel)),)
         case ir.Wgmma():
-            yield "stage of a", (replace(s, a=shifted(s.a, kernel)),)
+            if isinstance(s.a, ir.BufRef):
+                yield "stage of a", (replace(s, a=shifted(s.a, kernel)),)
             yield "stage of b", (replace(s, b=shifted(s.b, kernel)),)
         case ir.WgmmaWait() | ir.CpWait() | ir.TmaStoreWait():
             yield "one more pending", (replace(s, pending=s.pending + 1),)

@@ -244,10 +244,15 @@ class Run:
                 mine = p.group if p.groups == 2 else None
                 self.put(self.stage(p, s.dst), self.tile(p, s.src), True, mine)
             case ir.Wgmma():
-                at, bt, acc, out = self.stage(p, s.a), self.stage(p, s.b), p.tiles[s.acc], Tile(None, ready=False)
+                bt, acc, out = self.stage(p, s.b), p.tiles[s.acc], Tile(None, ready=False)
                 mine = p.group if p.groups == 2 else None
+                if isinstance(s.a, ir.TileRef):
+                    # Registers are read as late as the product completes.
+                    left = partial(self.tile, p, s.a.name)
+                else:
+                    left = partial(self.get, self.stage(p, s.a), True, mine)
                 p.tiles[s.dst] = out
-                p.products.append(lambda: self.product(self.get(at, True, mine), self.get(bt, True), acc, out))
+                p.products.append(lambda: self.product(left(), self.get(bt, True), acc, out))
             case ir.WgmmaWait():
                 self.drain(p.products, s.pending)
             case ir.Mma():

@@ -71,7 +71,8 @@ def statement_edits(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
             yield from (replace(stmt, dst=replace(stmt.dst, stage=stage)) for stage in off_by_one(stmt.dst.stage))
             yield replace(stmt, view=replace(stmt.view, origin=stmt.view.origin[::-1]))
         case ir.Wgmma():
-            yield from (replace(stmt, a=replace(stmt.a, stage=stage)) for stage in off_by_one(stmt.a.stage))
+            for ref in (r for r in (stmt.a,) if isinstance(r, ir.BufRef)):
+                yield from (replace(stmt, a=replace(ref, stage=stage)) for stage in off_by_one(ref.stage))
         case ir.SharedLoad():
             yield from (replace(stmt, src=replace(stmt.src, stage=stage)) for stage in off_by_one(stmt.src.stage))
         case ir.WgmmaWait() | ir.CpWait() | ir.TmaStoreWait():
