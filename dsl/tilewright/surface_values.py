@@ -61,7 +61,10 @@ class Size(Scalar):
 
 
 class Tile:
-    """A tile in registers, spread over the threads of its role; `shape` in elements, every extent a power of two."""
+    """A tile in registers, spread over the threads of its role.
+
+    `shape` is in elements, powers of two or sums of few.
+    """
 
     shape: tuple[int, ...]
     dtype: DType

@@ -6,11 +6,14 @@ synchronization explicit. What it produces can be printed (`tilewright.printer`)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeGuard
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.grid import expand_tiles
 from tilewright.expand.names import Names
+from tilewright.expand.pieces import split_tiles
 from tilewright.expand.registers import expand_registers
 from tilewright.expand.single import expand_single
 from tilewright.expand.split import expand_split
@@ -40,7 +43,7 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
     target = TARGETS[kernel.target]
     _check_target(kernel.body, target)
-    block = expand_tiles(kernel.body, names)
+    block = expand_tiles(split_tiles(kernel.body, names), names)
     block = (
         expand_split_tensor(kernel, block, names) if target.has("tcgen05") else expand_split(kernel.warps, block, names)
     )
@@ -88,8 +91,10 @@ def _route(stmt: ir.Stmt, target: Target) -> ir.Block | None:
 def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
     """`via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on.
 
-    Before the tile is written again, and before the role ends, the copy must have read it.
+    Before the tile is written again, and before the role ends, the copy must have read it. Stores that follow each
+    other in one block have a tile each and may be in flight together.
     """
+    pending = _in_flight(block, names)
     buffers: dict[tuple[str, TileType], str] = {}
     allocations: list[ir.Stmt] = []
 
@@ -105,19 +110,39 @@ def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
             allocations.append(ir.AllocShared(buffer, span=stmt.span, note=f"on the way to '{stmt.view.tensor}'"))
         ref, span = ir.BufRef(buffer, Int(0)), stmt.span
         return (
-            ir.TmaStoreWait(0, span=span, note="the store before has read the buffer"),
+            ir.TmaStoreWait(pending, span=span, note="the last store of this tile has read the buffer"),
             ir.SharedStore(ref, stmt.src, span=span),
             ir.FenceAsync(span=span, note="show the tile to the asynchronous proxy"),
             ir.TmaStore(stmt.view, ref, span=span),
         )
 
     def change(stmt: ir.Stmt) -> ir.Block | None:
-        return store(stmt) if isinstance(stmt, ir.Store) and stmt.via == "tma" else None
+        return store(stmt) if _is_bulk(stmt) else None
 
     block = ir.rewrite(block, change)
     if not buffers:
         return block
     return tuple(allocations) + _drain(block)
+
+
+def _in_flight(block: ir.Block, names: Names) -> int:
+    """How many bulk stores may still read their tiles when one is due: all others of the kernel, if each has a tile of
+    its own and they follow each other in one block, and else none.
+    """
+    stores = [s for s in ir.walk(block) if _is_bulk(s)]
+    tiles = {(s.view.tensor, names.types[s.src]) for s in stores}
+    siblings = any(sum(map(_is_bulk, inner)) == len(stores) for inner in _blocks(block))
+    return len(stores) - 1 if siblings and len(tiles) == len(stores) else 0
+
+
+def _is_bulk(stmt: ir.Stmt) -> TypeGuard[ir.Store]:
+    return isinstance(stmt, ir.Store) and stmt.via == "tma"
+
+
+def _blocks(block: ir.Block) -> Iterator[ir.Block]:
+    yield block
+    for stmt in ir.walk(block):
+        yield from ir.children(stmt)
 
 
 def _drain(block: ir.Block) -> ir.Block:

@@ -9,8 +9,8 @@ it div stages of its barriers.
 
 On sm_100a, `split_tensor` takes the place of the compute role.
 
-The compute role keeps one wgmma in flight over the back edge, so it releases the stage of the previous iteration; the
-last one is released after the loop, if there was an iteration at all.
+The compute role keeps the wgmma of one iteration in flight over the back edge, so it releases the stage of the previous
+iteration; the last one is released after the loop, if there was an iteration at all.
 """
 
 from __future__ import annotations
@@ -162,14 +162,16 @@ def _compute_loop(ring: Ring) -> ir.Block:
                     ir.SharedLoad(name, ir.BufRef(by_name[name].ring, ring.stage), span=by_name[name].load.span)
                 )
         body.append(stmt)
-    # One product into its own accumulator and nothing else: keep it in flight over the back edge.
-    overlapped = len(products) == 1 and products[0].dst == products[0].acc and not read and not any(
-        _touches(s, products[0].dst) for s in ring.rest if s is not products[0]
+    # Products into accumulators of their own and nothing else: keep them in flight over the back edge.
+    accumulators = {p.dst for p in products}
+    overlapped = len(accumulators) == len(products) > 0 and not read and all(
+        p.dst == p.acc and not any(_touches(s, p.dst) for s in ring.rest if s is not p) for p in products
     )  # fmt: skip
     release = ir.BarrierArrive(ir.BarRef(ring.empty, ring.previous if overlapped else ring.stage), span=span)
     after: tuple[ir.Stmt, ...] = ()
     if overlapped:
-        body.append(ir.WgmmaWait(1, span=span, note="the product of the previous iteration is complete"))
+        what = "product is" if len(products) == 1 else "products are"
+        body.append(ir.WgmmaWait(len(products), span=span, note=f"of the previous iteration the {what} complete"))
         body.append(ir.If(ex.less(loop.lo, Var(loop.var)), (replace(release, note="its stage is free"),), span=span))
         after = (
             ir.WgmmaWait(0, span=span),

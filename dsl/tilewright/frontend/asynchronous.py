@@ -31,7 +31,7 @@ class AsynchronousOperations(ShapeOperations):
         stages = self.integer(node, full[0], "the number of stages") if is_ring else 1
         if stages < 1:
             raise self.fault("TW003", f"a ring has at least one stage, not {stages}", node)
-        tile = self.shape(node, full[1:] if is_ring else full)
+        tile = self.whole_shape(node, full[1:] if is_ring else full, "shared memory")
         if layout is None:
             chosen = default_swizzle(tile, element.bits)
         elif isinstance(layout, Swizzled):

@@ -24,7 +24,7 @@ class TensorMemoryOperations(AsynchronousOperations):
             raise self.fault("TW004", f"accumulators in tensor memory are f32, not {element}", node)
         ring = len(full) == 3
         stages = self.integer(node, full[0], "the number of stages") if ring else 1
-        tile = self.shape(node, full[1:] if ring else full)
+        tile = self.whole_shape(node, full[1:] if ring else full, "tensor memory")
         if stages < 1 or len(tile) != 2 or tile[0] != TENSOR_MEMORY_ROWS or not 32 <= tile[1] <= 256:
             raise self.fault(
                 "TW503",

@@ -10,7 +10,12 @@ from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
+from tilewright.ir.shapes import parts_of
 from tilewright.ir.types import TileType
+
+# A tile in more pieces, or smaller ones, would be slower than a larger tile.
+_MOST_PIECES = 3
+_SMALLEST_PIECE = 8
 
 
 class TileOperations(Expressions):
@@ -38,20 +43,32 @@ class TileOperations(Expressions):
         raise self.fault("TW003", f"{what} is a register tile, not {describe(value)}{hint}", node)
 
     def extent(self, node: Node, value: Value) -> int:
-        """The extent of a tile: a power of two, since tiles are spread over threads by bits of their coordinates."""
+        """The extent of a tile: a power of two, or a sum of few, which expansion keeps in pieces."""
         size = self.integer(node, value, "the extent of a tile")
-        if size < 1 or size & (size - 1):
-            below = 1 << (max(size, 1).bit_length() - 1)
-            raise self.fault(
-                "TW506", f"the extent of a tile is a power of two, not {size}; use {below} or {below * 2}", node
-            )
-        return size
+        parts = parts_of(max(size, 0))
+        if len(parts) == 1 or (2 <= len(parts) <= _MOST_PIECES and parts[-1] >= _SMALLEST_PIECE):
+            return size
+        below = 1 << (max(size, 1).bit_length() - 1)
+        raise self.fault(
+            "TW506",
+            f"the extent of a tile is a power of two, or a sum of up to {_MOST_PIECES} of them from {_SMALLEST_PIECE} "
+            f"on such as 96 = 64 + 32, not {size}; use {below} or {below * 2}",
+            node,
+        )
 
     def shape(self, node: Node, value: Value) -> tuple[int, ...]:
         """A tile shape."""
         shape = tuple(self.extent(node, v) for v in (value if isinstance(value, tuple) else (value,)))
         if not 1 <= len(shape) <= 4:
             raise self.fault("TW003", f"a tile has 1 to 4 dimensions, not {len(shape)}", node)
+        return shape
+
+    def whole_shape(self, node: Node, value: Value, where: str) -> tuple[int, ...]:
+        """The shape of a tile in memory that its author lays out: powers of two only."""
+        shape = self.shape(node, value)
+        for size in shape:
+            if size & (size - 1):
+                raise self.fault("TW506", f"the extent of a tile in {where} is a power of two, not {size}", node)
         return shape
 
     def dtype(self, node: Node, value: Value) -> DType:

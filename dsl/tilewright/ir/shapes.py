@@ -44,3 +44,8 @@ def reshaped_axes(old: Sequence[int], new: Sequence[int]) -> tuple[tuple[AxisSou
                     right, j = right * new[j], j + 1
             result.extend(AxisSource(mixed=tuple(range(first, i))) for _ in range(start, j))
     return tuple(result), tuple(gone)
+
+
+def parts_of(extent: int) -> tuple[int, ...]:
+    """The powers of two that add up to `extent`, largest first: 192 gives (128, 64)."""
+    return tuple(1 << bit for bit in reversed(range(extent.bit_length())) if extent >> bit & 1)

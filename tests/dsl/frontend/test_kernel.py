@@ -29,7 +29,7 @@ STORE = "tw.store(Y.tile((0,), (128,)), x)"
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        ("x = tw.load(X.tile((0,), (100,)))", "TW506", "power of two, not 100; use 64 or 128"),
+        ("x = tw.load(X.tile((0,), (100,)))", "TW506", "such as 96 = 64 + 32, not 100; use 64 or 128"),
         ("x = tw.load(X.tile((0, 0), (128,)))", "TW003", "has 1 dimension"),
         ("x = tw.load(X)", "TW003", "not the tensor 'X'"),
         ("x = tw.load(X.tile((0,), (B,)), othr=0.0)", "TW005", "othr"),

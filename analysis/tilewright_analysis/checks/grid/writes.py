@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
@@ -66,14 +66,48 @@ class Fault:
 
 
 def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
-    """The writes of each tensor that the kernel stores to, by name, in source order."""
+    """The writes of each tensor that the kernel stores to, by name, in source order.
+
+    Stores that follow each other, run equally often and write boxes side by side count as one, as the pieces of a tile
+    whose extent is no power of two do.
+    """
     found: dict[str, list[Write]] = {}
     for site, view in context.views():
         if isinstance(site.stmt, ir.Store | ir.TmaStore):
             origin = tuple(site.value(o) for o in view.origin)
             extents = context.kernel.param(view.tensor).type.shape
             found.setdefault(view.tensor, []).append(Write(site, view, origin, extents))
-    return {name: tuple(writes) for name, writes in found.items()}
+    return {name: tuple(_joined(writes)) for name, writes in found.items()}
+
+
+def _joined(writes: list[Write]) -> list[Write]:
+    """The writes with neighbours made one, until none are left."""
+    done: list[Write] = []
+    for write in writes:
+        done.append(write)
+        while len(done) > 1 and (both := _side_by_side(done[-2], done[-1])) is not None:
+            done[-2:] = [both]
+    return done
+
+
+def _side_by_side(a: Write, b: Write) -> Write | None:
+    """The box of both writes, where the second begins at the end of the first along one dimension."""
+    one, two = a.site, b.site
+    if type(one.stmt) is not type(two.stmt) or a.view.lead != b.view.lead:
+        return None
+    if (one.loops, one.conditions, one.role) != (two.loops, two.conditions, two.role):
+        return None
+    apart = [d for d, (x, y) in enumerate(zip(a.origin, b.origin, strict=True)) if x != y]
+    others = [n for d, n in enumerate(a.view.shape) if d not in apart]
+    if len(apart) != 1 or others != [n for d, n in enumerate(b.view.shape) if d not in apart]:
+        return None
+    (axis,) = apart
+    width = a.view.shape[axis]
+    if b.origin[axis] != ex.add(a.origin[axis], ex.Int(width)):
+        return None
+    shape = list(a.view.shape)
+    shape[axis] += b.view.shape[axis]
+    return replace(a, view=replace(a.view, shape=tuple(shape)))
 
 
 def small_faults(context: KernelContext, writes: Sequence[Write]) -> dict[str, Fault]:
