@@ -1,11 +1,16 @@
-"""Kernels with tensor memory: what the verifier decides, and what it says it cannot."""
+"""Kernels with tensor memory: the expansion is proved, and faults in it are refuted."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tilewright.expand import expand
 from tilewright.frontend import parse_module
+from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.ir.expr import Var
 from tilewright.ir.types import TensorMemoryType
 from tilewright.source import SourceText
@@ -15,7 +20,7 @@ from tilewright_analysis.perf import hints
 from tilewright_analysis.report import KernelReport
 
 GEMM = Path(__file__).parents[2] / "examples" / "gemm.py"
-DECIDED = {"TW5", "TW6", "TW3"}
+Edit = Callable[[ir.Stmt], "ir.Block | None"]
 
 
 def kernel(**consts: int) -> ir.Kernel:
@@ -30,25 +35,63 @@ def refuted(report: KernelReport) -> set[str]:
     return {f.code for f in report.findings if f.verdict == "refuted"}
 
 
-def test_nothing_about_tensor_memory_is_proved_that_the_engine_does_not_know() -> None:
-    report = check_kernel(kernel())
-    assert report.verdict == "unknown"
-    asynchronous = [o for o in report.obligations if o.code in CODES]
-    assert asynchronous and all(o.verdict == "unknown" for o in asynchronous)
-    # What would have to be shown is all there, and the reason is said.
-    assert {"TW101", "TW102", "TW103", "TW203", "TW401", "TW402", "TW403"} <= {o.code for o in asynchronous}
-    assert any("acc_ring" in o.what for o in asynchronous)
-    assert any("Tensor memory ('acc_ring') and its products are not modelled" in f.message for f in report.findings)
-    families = {o.code[:3] for o in report.obligations if o.verdict == "proved"}
-    assert families >= DECIDED
+def drop(kind: type[ir.Stmt], barrier: str = "") -> Edit:
+    def change(stmt: ir.Stmt) -> ir.Block | None:
+        ref = getattr(stmt, "bar", None)
+        return () if isinstance(stmt, kind) and (not barrier or ref.barrier == barrier) else None
+
+    return change
 
 
-def test_a_fault_is_not_proved_either() -> None:
+def product(**fields: object) -> Edit:
+    return lambda stmt: (replace(stmt, **fields),) if isinstance(stmt, ir.Tcgen05) else None
+
+
+def other_slot(stmt: ir.Stmt) -> ir.Block | None:
+    # The stage that is filled next is handed back instead of the one that was read.
+    if not isinstance(stmt, ir.Tcgen05):
+        return None
+    slot = ex.mod(ex.add(stmt.bar.slot, ex.Int(1)), ex.Int(2))
+    return (replace(stmt, bar=ir.BarRef("empty", slot)),)
+
+
+def other_stage(stmt: ir.Stmt) -> ir.Block | None:
+    if not isinstance(stmt, ir.TensorLoad):
+        return None
+    return (replace(stmt, src=ir.BufRef("acc_ring", ex.mod(ex.add(stmt.src.stage, ex.Int(1)), ex.Int(2)))),)
+
+
+FAULTS: dict[str, tuple[Edit, set[str]]] = {
+    "commit dropped": (drop(ir.Tcgen05Commit), {"TW403"}),
+    "accumulator read early": (drop(ir.BarrierWait, "done"), {"TW401", "TW402"}),
+    "accumulator overwritten early": (drop(ir.BarrierWait, "drained"), {"TW401"}),
+    "accumulator never handed back": (drop(ir.BarrierArrive, "drained"), {"TW403"}),
+    "stage read early": (drop(ir.BarrierWait, "full"), {"TW401", "TW402"}),
+    "stage overwritten early": (drop(ir.BarrierWait, "empty"), {"TW401", "TW402"}),
+    "starts from what is there": (product(accumulate=ex.Int(1)), {"TW203"}),
+    "starts anew each time": (product(accumulate=ex.Int(0)), {"TW102"}),
+    "wrong stage handed back": (other_slot, {"TW401", "TW402", "TW403"}),
+    "wrong accumulator read": (other_stage, {"TW401", "TW203"}),
+}
+
+
+@pytest.mark.parametrize("sizes", [{}, {"BN": 128, "STAGES": 2}, {"BN": 64, "BK": 16, "STAGES": 2}], ids=str)
+def test_the_expansion_is_proved(sizes: dict[str, int]) -> None:
+    report = check_kernel(kernel(**sizes))
+    assert report.verdict == "proved", [f.message for f in report.findings]
+    asynchronous = {o.code for o in report.obligations if o.code in CODES}
+    assert {"TW101", "TW102", "TW103", "TW203", "TW204", "TW401", "TW402", "TW403", "TW405", "TW407"} <= asynchronous
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_refuted_and_replays(name: str) -> None:
+    change, codes = FAULTS[name]
     explicit = expand(kernel(BN=64, BK=16, STAGES=2))
-    faulty = explicit.with_body(
-        ir.rewrite(explicit.body, lambda s: () if isinstance(s, ir.BarrierWait) and s.bar.barrier == "done" else None)
-    )
-    assert check_kernel(faulty).verdict != "proved"
+    faulty = explicit.with_body(add_backend_sync(ir.rewrite(explicit.body, change)))
+    report = check_kernel(faulty)
+    assert refuted(report) & codes, [(f.code, f.verdict, f.message) for f in report.findings]
+    found = [f for f in report.findings if f.verdict == "refuted" and f.code in codes]
+    assert all(f.counterexample is not None and f.counterexample.replayed for f in found), [f.message for f in found]
 
 
 def test_stages_and_columns_are_checked() -> None:

@@ -111,13 +111,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A shared buffer: `stages` tiles of `shape`, `bytes` each."""
+    """A buffer in shared memory, or in `tensor` memory: `stages` tiles of `shape`, `bytes` each."""
 
     name: str
     stages: int
     shape: tuple[int, ...]
     bytes: int
     stmt: ir.Stmt
+    tensor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +305,35 @@ class WgmmaWait(Instr):
     """Wait for products."""
 
     pending: int
+
+
+@dataclass(slots=True, eq=False)
+class TensorProduct(Instr):
+    """Asynchronous product of shared operands into tensor memory, added to what is there if `accumulate`.
+
+    `kind`: products of one kind into one accumulator execute in order.
+    """
+
+    acc: Place
+    a: Place
+    b: Place
+    accumulate: bool
+    kind: str
+
+
+@dataclass(slots=True, eq=False)
+class TensorCommit(Instr):
+    """An arrival when all products of the thread so far are complete."""
+
+    bar: Slot
+
+
+@dataclass(slots=True, eq=False)
+class TensorLoad(Instr):
+    """Tensor memory to registers."""
+
+    dst: str
+    src: Place
 
 
 @dataclass(slots=True, eq=False)

@@ -58,6 +58,10 @@ class Tags:
         kind = self.program.kernel.types[operand]
         return kind.shape[-1] if isinstance(kind, TileType) else 0
 
+    def made(self, p: Process, value: Value) -> Value:
+        """`value` as it is put into memory: it belongs to the iteration of the outer loop in which this is."""
+        return replace(value, made=self._around(p))
+
     def tag(self, p: Process, dim: int, at: c.Coordinate) -> Tag:
         """The tag of an axis that starts at a coordinate."""
         slopes: Slopes = tuple((o, self._outer(p, o), factor) for o, factor in at.slopes)
@@ -83,7 +87,7 @@ class Tags:
     # ------------------------------------------------------------------------------------------- products
 
     def product(
-        self, s: State, p: Process, o: c.Wgmma | c.Mma, a: Value, b: Value, acc: Value | None, depth: int,
+        self, s: State, p: Process, o: c.Instr, a: Value, b: Value, acc: Value | None, depth: int,
         token: int | None,
     ) -> Value:  # fmt: skip
         """`a @ b + acc`: the contracted axes must carry equal coordinates, the accumulator those of the product."""

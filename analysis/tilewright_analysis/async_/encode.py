@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 
@@ -44,7 +45,7 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
             case ir.AllocBarrier(dst=name):
                 tables.add_barrier(name, stmt)
             case ir.AllocTensor(dst=name):
-                raise Unsupported(f"tensor memory ('{name}') and its products are not modelled", stmt.span)
+                tables.add_tensor(name, stmt)
             case ir.Roles(roles=more):
                 roles += more
             case _:
@@ -144,7 +145,9 @@ class _RoleEncoder(Scalars):
                 self.program_loop(stmt)
             case ir.If(cond=cond, then=then, orelse=orelse):
                 self.branch(stmt, cond, then, orelse)
-            case ir.AllocShared() | ir.AllocBarrier() | ir.Roles():
+            case ir.Tcgen05(accumulate=again):
+                self.product(stmt, again)
+            case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor() | ir.Roles():
                 raise Unsupported("buffers, barriers and roles inside of other statements are not modelled", stmt.span)
             case _:
                 self.emit(instruction(self, stmt, self.groups))
@@ -261,11 +264,32 @@ class _RoleEncoder(Scalars):
         else:
             self.land(no)
 
+    def product(self, stmt: ir.Tcgen05, again: ex.Expr) -> None:
+        """A product into tensor memory: one that adds to the accumulator, or one that starts it; and a commit."""
+
+        def part(of: ir.Stmt) -> None:
+            instr = instruction(self, of, self.groups)
+            instr.stmt = stmt
+            self.emit(instr)
+
+        if isinstance(again, ex.Int):
+            part(stmt)
+        else:
+            no: list[c.Branch | c.Jump] = []
+            self.condition(stmt, again, no)
+            part(replace(stmt, accumulate=ex.Int(1)))
+            jump = c.Jump(stmt=stmt)
+            self.emit(jump)
+            self.land(no)
+            part(replace(stmt, accumulate=ex.Int(0)))
+            jump.target = len(self.code)
+        part(ir.Tcgen05Commit(stmt.bar))
+
     def land(self, jumps: Iterable[c.Branch | c.Jump]) -> None:
         for j in jumps:
             j.target = len(self.code)
 
-    def condition(self, stmt: ir.If, cond: ex.Expr, no: list[c.Branch | c.Jump]) -> None:
+    def condition(self, stmt: ir.Stmt, cond: ex.Expr, no: list[c.Branch | c.Jump]) -> None:
         """Code that falls through when `cond` holds and otherwise takes one of the jumps added to `no`."""
         match cond:
             case ex.Bin("and", left, right):
@@ -302,14 +326,14 @@ class _RoleEncoder(Scalars):
             case _:
                 self.condition(stmt, ex.Bin("!=", cond, ex.Int(0)), no)
 
-    def concrete_test(self, stmt: ir.If, test: ex.Expr, no: list[c.Branch | c.Jump]) -> None:
+    def concrete_test(self, stmt: ir.Stmt, test: ex.Expr, no: list[c.Branch | c.Jump]) -> None:
         self.uses.exact.append(test)
         scalar, used = self.compiled(test)
         branch = c.Branch(scalar, None, stmt=stmt, uses=used)
         self.emit(branch)
         no.append(branch)
 
-    def positive(self, stmt: ir.If, gap: Form, no: list[c.Branch | c.Jump], text: str) -> None:
+    def positive(self, stmt: ir.Stmt, gap: Form, no: list[c.Branch | c.Jump], text: str) -> None:
         """Test `gap > 0`."""
         least, most = self.t.facts.bounds(gap)
         if least > 0 or most <= 0:
@@ -349,7 +373,7 @@ class _RoleEncoder(Scalars):
         self.emit(branch)
         no.append(branch)
 
-    def largest(self, stmt: ir.If, form: Form, text: str) -> int:
+    def largest(self, stmt: ir.Stmt, form: Form, text: str) -> int:
         """The largest value of a form over positions in loops of constant length."""
         total = form.const
         for key, coefficient in form.terms:

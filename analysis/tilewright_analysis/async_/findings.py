@@ -25,7 +25,7 @@ class Findings(Reporter):
         """Two accesses to one stage are not ordered."""
         stage = int(place.stage(p.env))
         name = place.buffer.name
-        what = name if place.buffer.stages == 1 else f"stage {stage} of {name}"
+        what = f"buffer {name}" if place.buffer.stages == 1 else f"stage {stage} of {name}"
         mine, other = f"{doing(p, o)}", f"{describe(r.instr)}{words(r.iteration)}"
         if r.early:
             text = f"{what} is read by {other} before {mine} has completed"
@@ -147,9 +147,10 @@ class Findings(Reporter):
         """The program ends, and nobody has waited for a load. A race with that load says it all."""
         if any(code == "TW401" and what in touched(r.instr) for code, what in self.found):
             return
+        memory = "tensor" if isinstance(r.instr, c.TensorProduct) else "shared"
         text = (
             f"nothing waits for {describe(r.instr)}{words(r.iteration)} before the program ends, so it may still write "
-            "shared memory that belongs to another program by then"
+            f"{memory} memory that belongs to another program by then"
         )
         self.note(s, s.processes[r.process], r.instr, "TW406", "exit", text)
 
@@ -173,7 +174,7 @@ class Findings(Reporter):
                 "fewer bytes are announced than the loads deliver",
             )  # fmt: skip
         text = (
-            f"{doing(p, o)} on {name} is meant for phase {k}, but nothing orders it after the end of phase "
+            f"{doing(p, o)} is meant for phase {k} of {name}, but nothing orders it after the end of phase "
             f"{k - 1}: it may be counted in phase {k - 1}"
         )
         self.note(s, p, o, "TW402", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))

@@ -60,6 +60,14 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                         rows = {d[0] for d in axes.get(left, none)} or {None}
                         columns = {d[-1] for d in axes.get(right, none)} or {None}
                         put(tile(o.dst), frozenset((r, k) for r in rows for k in columns), over | acc)
+                    case c.TensorProduct(a=a, b=b, acc=acc):
+                        left, right = axes.get(a.buffer.name, none), axes.get(b.buffer.name, none)
+                        inner = {d[-1] for d in left if d} | {d[0] for d in right if d}
+                        rows, columns = {d[0] for d in left} or {None}, {d[-1] for d in right} or {None}
+                        over = frozenset(d for d in inner if d is not None)
+                        put(acc.buffer.name, frozenset((r, k) for r in rows for k in columns), over)
+                    case c.TensorLoad(dst=name, src=src):
+                        put(tile(name), axes.get(src.buffer.name, none), done.get(src.buffer.name, frozenset()))
                     case c.Compute(writes=name, reads=reads) if name is not None:
                         for r in reads:
                             dims = axes.get(tile(r), none)

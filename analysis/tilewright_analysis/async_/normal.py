@@ -173,7 +173,7 @@ class Normalizer:
             b.bringing = unpack()
             b.handed = frozenset(unpack())
         for p in s.processes:
-            p.known, p.local = unpack(), unpack()
+            p.known, p.local, p.tensor = unpack(), unpack(), unpack()
 
     # ------------------------------------------------------------------------------------------- parts
 
@@ -196,8 +196,10 @@ class Normalizer:
         for p in s.processes:
             p.known &= live
             p.local &= live
+            p.tensor &= live
             result.append(mask(p.known))
             result.append(mask(p.local))
+            result.append(mask(p.tensor))
         return result
 
     def _scalars(self, p: Process, base: dict[Instance, int]) -> Hashable:

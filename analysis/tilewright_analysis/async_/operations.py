@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import TileType
+from tilewright.ir.types import SharedType, TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.model import Unsupported
@@ -76,6 +76,16 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.Wgmma(stmt.dst, a, place(stmt.b), stmt.acc, split, stmt=stmt, reads=reads, writes=stmt.dst)
         case ir.WgmmaWait():
             instr = c.WgmmaWait(stmt.pending, stmt=stmt)
+        case ir.Tcgen05(accumulate=ex.Int(again)):
+            operands = (scalars.t.kernel.types[stmt.a.buffer], scalars.t.kernel.types[stmt.b.buffer])
+            kind = "/".join(str(t.dtype.bits) for t in operands if isinstance(t, SharedType))
+            instr = c.TensorProduct(
+                place(stmt.acc), place(stmt.a), place(stmt.b), again != 0, kind, stmt=stmt, elect=True
+            )  # fmt: skip
+        case ir.Tcgen05Commit():
+            instr = c.TensorCommit(slot(stmt.bar), stmt=stmt, elect=True)
+        case ir.TensorLoad():
+            instr = c.TensorLoad(stmt.dst, place(stmt.src), stmt=stmt, writes=stmt.dst)
         case ir.Mma():
             instr = c.Mma(
                 stmt.dst, stmt.a, stmt.b, stmt.acc, stmt=stmt, reads=(stmt.a, stmt.b, stmt.acc), writes=stmt.dst

@@ -11,11 +11,12 @@ from math import ceil, floor
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.findings import Findings
-from tilewright_analysis.async_.machine import Interrupted, Machine
+from tilewright_analysis.async_.machine import Interrupted
 from tilewright_analysis.async_.model import Budget, Violation
 from tilewright_analysis.async_.normal import Key, Normalizer
 from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.state import INF, State
+from tilewright_analysis.async_.tensor import TensorMachine
 
 # After a violation a kernel often has no period (queues that nobody empties grow), so exploration is cut short then.
 STATES_AFTER_VIOLATION = 400
@@ -56,7 +57,7 @@ def search(
     def interrupted(steps: int) -> bool:
         return steps > budget.steps or time.perf_counter() > deadline or (cancelled is not None and cancelled())
 
-    machine, normal = Machine(program, reporter, interrupted), Normalizer(program, remember=tracing)
+    machine, normal = TensorMachine(program, reporter, interrupted), Normalizer(program, remember=tracing)
     work: deque[State] = deque([State(program)])
     seen: dict[Key, list[int]] = {}
     exact: set[tuple[Key, tuple[int, ...]]] = set()

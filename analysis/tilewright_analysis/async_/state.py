@@ -54,7 +54,7 @@ class Process:
 
     __slots__ = (
         "at_sync", "code", "copies", "done", "env", "groups", "index", "known", "local", "open", "outer", "pc",
-        "products", "role", "stores", "stuck", "tiles", "turn",
+        "products", "role", "stores", "stuck", "tensor", "tiles", "turn",
     )  # fmt: skip
 
     def __init__(self, index: int, role: c.RoleCode, group: int) -> None:
@@ -68,6 +68,7 @@ class Process:
         self.local: set[int] = set()  # tokens that each thread knows of itself only
         self.products: list[int] = []  # wgmma groups in flight, oldest first
         self.stores: list[int] = []  # bulk-store groups
+        self.tensor: set[int] = set()  # products into tensor memory: what a commit tells
         self.copies: list[tuple[int, ...]] = []  # committed cp.async groups
         self.open: list[int] = []  # cp.async copies not committed
         self.tiles: dict[str, Value] = {}
@@ -82,7 +83,7 @@ class Process:
         p = Process.__new__(Process)
         p.index, p.role, p.code, p.groups, p.pc = self.index, self.role, self.code, self.groups, self.pc
         p.env = self.env[:]
-        p.known, p.local = set(self.known), set(self.local)
+        p.known, p.local, p.tensor = set(self.known), set(self.local), set(self.tensor)
         p.products, p.stores, p.copies, p.open = self.products[:], self.stores[:], self.copies[:], self.open[:]
         p.tiles = dict(self.tiles)
         p.outer, p.done, p.at_sync, p.stuck, p.turn = self.outer, self.done, self.at_sync, self.stuck, self.turn

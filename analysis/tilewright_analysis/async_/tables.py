@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Facts, Form
@@ -66,6 +66,13 @@ class Tables:
         kind = self.kernel.types[name]
         assert isinstance(kind, SharedType)
         self.buffers[name] = c.Buffer(name, kind.stages, kind.shape, kind.stage_bytes, stmt)
+
+    def add_tensor(self, name: str, stmt: ir.Stmt) -> None:
+        """Enter a buffer in tensor memory."""
+        kind = self.kernel.types[name]
+        assert isinstance(kind, TensorMemoryType)
+        rows, columns = kind.shape
+        self.buffers[name] = c.Buffer(name, kind.stages, kind.shape, 4 * rows * columns, stmt, tensor=True)
 
     def add_barrier(self, name: str, stmt: ir.Stmt) -> None:
         """Enter a barrier array."""

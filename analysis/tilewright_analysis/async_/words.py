@@ -40,6 +40,12 @@ def describe(o: c.Instr) -> str:
             return f"the wgmma of {a if isinstance(a, str) else a.text} and {b.text}"
         case c.SharedLoad(src=src):
             return f"the read of {src.text}"
+        case c.TensorProduct(a=a, b=b, acc=acc):
+            return f"the product of {a.text} and {b.text} into {acc.text}"
+        case c.TensorCommit(bar=bar):
+            return f"the completion of products on {bar.text}"
+        case c.TensorLoad(src=src):
+            return f"the load of {src.text}"
         case c.SharedStore(dst=dst):
             return f"the write of {dst.text}"
         case c.Wait(bar=bar):
@@ -76,7 +82,11 @@ def touched(o: c.Instr) -> frozenset[str]:
             return frozenset({place.buffer.name})
         case c.Wgmma(a=a, b=b):
             return frozenset({a if isinstance(a, str) else a.buffer.name, b.buffer.name, o.dst})
-        case c.Wait(bar=bar) | c.Arrive(bar=bar) | c.Expect(bar=bar):
+        case c.TensorProduct(a=a, b=b, acc=acc):
+            return frozenset({a.buffer.name, b.buffer.name, acc.buffer.name})
+        case c.TensorLoad(src=place):
+            return frozenset({place.buffer.name})
+        case c.Wait(bar=bar) | c.Arrive(bar=bar) | c.Expect(bar=bar) | c.TensorCommit(bar=bar):
             return frozenset({bar.barrier.name})
         case c.WgmmaWait() | c.CpWait() | c.StoreWait() | c.Fence():
             return frozenset({"*"})

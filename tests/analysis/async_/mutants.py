@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from analysis.kernels import synced
+from analysis.kernels import synced, x
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import remove_backend_sync
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 
 Path = tuple[int, ...]
 
@@ -58,13 +58,22 @@ def mutants(kernel: ir.Kernel) -> Iterator[tuple[str, ir.Kernel]]:
 
 def movable(s: ir.Stmt) -> bool:
     return not isinstance(
-        s, ir.Assign | ir.For | ir.Programs | ir.AllocShared | ir.AllocBarrier | ir.Roles | ir.Compute | ir.Mma
-    )  # fmt: skip
+        s,
+        ir.Assign
+        | ir.For
+        | ir.Programs
+        | ir.AllocShared
+        | ir.AllocBarrier
+        | ir.AllocTensor
+        | ir.Roles
+        | ir.Compute
+        | ir.Mma,
+    )
 
 
 def shifted(ref: ir.BufRef, kernel: ir.Kernel) -> ir.BufRef:
     kind = kernel.types[ref.buffer]
-    assert isinstance(kind, SharedType)
+    assert isinstance(kind, SharedType | TensorMemoryType)
     return replace(ref, stage=ex.mod(ex.add(ref.stage, ex.Int(1)), ex.Int(kind.stages)))
 
 
@@ -94,12 +103,14 @@ def edits(s: ir.Stmt, kernel: ir.Kernel) -> Iterator[tuple[str, ir.Block]]:
         s,
         ir.AllocShared
         | ir.AllocBarrier
+        | ir.AllocTensor
         | ir.Roles
         | ir.For
         | ir.Programs
         | ir.Assign
         | ir.Compute
         | ir.SharedLoad
+        | ir.TensorLoad
         | ir.Wgmma
         | ir.Mma,
     ):
@@ -134,11 +145,26 @@ def edits(s: ir.Stmt, kernel: ir.Kernel) -> Iterator[tuple[str, ir.Block]]:
             if isinstance(s.a, ir.BufRef):
                 yield "stage of a", (replace(s, a=shifted(s.a, kernel)),)
             yield "stage of b", (replace(s, b=shifted(s.b, kernel)),)
+        case ir.Tcgen05():
+            yield "stage of a", (replace(s, a=shifted(s.a, kernel)),)
+            yield "stage of b", (replace(s, b=shifted(s.b, kernel)),)
+            yield "accumulator", (replace(s, acc=shifted(s.acc, kernel)),)
+            yield "slot", (replace(s, bar=next_slot(s.bar, kernel)),)
+            yield "always adds", (replace(s, accumulate=one),)
+            yield "never adds", (replace(s, accumulate=ex.Int(0)),)
+            yield "adds late", (replace(s, accumulate=x("64 < k")),)
+            yield "completes twice", (s, ir.Tcgen05Commit(s.bar))
+        case ir.Tcgen05Commit():
+            yield "slot", (replace(s, bar=next_slot(s.bar, kernel)),)
+            yield "twice", (s, s)
+            yield "arrives at once", (ir.BarrierArrive(s.bar, span=s.span),)
+        case ir.TensorLoad():
+            yield "stage", (replace(s, src=shifted(s.src, kernel)),)
         case ir.WgmmaWait() | ir.CpWait() | ir.TmaStoreWait():
             yield "one more pending", (replace(s, pending=s.pending + 1),)
             if s.pending:
                 yield "one less pending", (replace(s, pending=s.pending - 1),)
-        case ir.Assign(value=value) if s.dst == "it" and not isinstance(value, ex.Int):
+        case ir.Assign(value=value) if s.dst in ("it", "n") and not isinstance(value, ex.Int):
             yield "delete", ()
             yield "counts by two", (replace(s, value=ex.add(value, one)),)
         case ir.If():

@@ -13,7 +13,7 @@ from functools import partial
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, SharedType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 
 
 class Bad(Exception):
@@ -48,6 +48,16 @@ class Bar:
             self.pending = self.count
 
 
+@dataclass(eq=False)
+class Product:
+    """A product into tensor memory: done when it has been executed."""
+
+    at: tuple[str, int]
+    out: Tile
+    work: Callable[[], None]
+    done: bool = False
+
+
 GARBAGE = Tile(None)
 Work = Callable[[], None]
 Blocked = Generator[bool, None, None]
@@ -62,6 +72,8 @@ class Proc:
     tiles: dict[str, Tile] = field(default_factory=dict)
     products: list[Work] = field(default_factory=list)
     stores: list[Work] = field(default_factory=list)
+    tensor: list[Product] = field(default_factory=list)
+    commits: list[tuple[list[Product], Bar]] = field(default_factory=list)
     copies: list[list[Work]] = field(default_factory=list)
     open: list[Work] = field(default_factory=list)
     syncs: int = 0
@@ -82,7 +94,7 @@ class Run:
         rest: list[ir.Stmt] = []
         for s in kernel.body:
             match s:
-                case ir.AllocShared():
+                case ir.AllocShared() | ir.AllocTensor():
                     pass
                 case ir.AllocBarrier(dst=name):
                     kind = kernel.types[name]
@@ -108,7 +120,7 @@ class Run:
 
     def stage(self, p: Proc, ref: ir.BufRef) -> tuple[str, int]:
         kind = self.k.types[ref.buffer]
-        assert isinstance(kind, SharedType)
+        assert isinstance(kind, SharedType | TensorMemoryType)
         i = self.value(p, ref.stage)
         if not 0 <= i < kind.stages:
             raise Bad("stage out of range")
@@ -194,8 +206,15 @@ class Run:
 
     def operation(self, p: Proc, s: ir.Stmt) -> Blocked:
         elect = isinstance(
-            s, ir.BarrierArrive | ir.BarrierExpect | ir.TmaLoad | ir.TmaStore | ir.TmaStoreWait
-        )  # fmt: skip
+            s,
+            ir.BarrierArrive
+            | ir.BarrierExpect
+            | ir.TmaLoad
+            | ir.TmaStore
+            | ir.TmaStoreWait
+            | ir.Tcgen05
+            | ir.Tcgen05Commit,
+        )
         if elect and p.group:
             return
         match s:
@@ -255,6 +274,13 @@ class Run:
                 p.products.append(lambda: self.product(left(), self.get(bt, True), acc, out))
             case ir.WgmmaWait():
                 self.drain(p.products, s.pending)
+            case ir.Tcgen05():
+                self.multiply(p, s)
+                self.commit(p, self.slot(p, s.bar))
+            case ir.Tcgen05Commit():
+                self.commit(p, self.slot(p, s.bar))
+            case ir.TensorLoad():
+                p.tiles[s.dst] = self.get(self.stage(p, s.src), False)
             case ir.Mma():
                 out = Tile(None)
                 self.product(self.tile(p, s.a), self.tile(p, s.b), self.tile(p, s.acc), out)
@@ -278,6 +304,26 @@ class Run:
                 self.placed(s.view, self.origin(p, s.view), self.tile(p, s.src), self.depth(), p.group == 0)
             case _:
                 raise AssertionError(s)
+
+    def multiply(self, p: Proc, s: ir.Tcgen05) -> None:
+        at, bt, into = self.stage(p, s.a), self.stage(p, s.b), self.stage(p, s.acc)
+        # Products of one thread into one accumulator execute in order, so this one takes up what those before it leave.
+        flying = [q for q in p.tensor if q.at == into and not q.done]
+        again = bool(self.value(p, s.accumulate))
+        held = flying[-1].out if flying else (self.get(into, False) if again else Tile(None))
+        acc = held if again else Tile(None)
+        out = Tile(None, ready=False)
+
+        def work() -> None:
+            self.product(self.get(at, True), self.get(bt, True), acc, out)
+            self.put(into, out, False)
+
+        p.tensor.append(Product(into, out, work))
+        if self.rng.random() < 0.7:
+            self.put(into, GARBAGE, False)
+
+    def commit(self, p: Proc, b: Bar) -> None:
+        p.commits.append(([q for q in p.tensor if not q.done], b))
 
     def depth(self) -> int:
         """Length of a contraction step; 0 for a kernel without products."""
@@ -303,6 +349,9 @@ class Run:
                 agents += [(computing, partial(self.complete, queue)) for queue in (p.products, p.stores) if queue]
                 if p.copies:
                     agents.append((computing, partial(self.complete_copies, p)))
+                agents += [(computing, partial(self.execute, q)) for q in self.first(p)]
+                if p.commits and all(q.done for q in p.commits[0][0]):
+                    agents.append((computing, partial(self.signal, p)))
             agents += [(copying, partial(self.deliver, work)) for work in self.flying]
             if not agents:
                 break
@@ -322,12 +371,28 @@ class Run:
             if p.products or p.stores or p.copies or p.open:
                 raise Bad("pending at exit") from None
             p.done = moved = True
+            if all(q.done for q, _ in self.procs) and any(not w.done for q, _ in self.procs for w in q.tensor):
+                raise Bad("product pending at exit") from None
         p.blocked = not moved
         if moved:
             self.wake()
 
     def complete(self, queue: list[Work]) -> None:
         queue.pop(0)()
+        self.wake()
+
+    def first(self, p: Proc) -> list[Product]:
+        """The next product into each accumulator: different ones complete in any order."""
+        p.tensor = [q for q in p.tensor if not q.done]
+        return list({q.at: q for q in reversed(p.tensor)}.values())
+
+    def execute(self, q: Product) -> None:
+        q.work()
+        q.done = True
+
+    def signal(self, p: Proc) -> None:
+        _, b = p.commits.pop(0)
+        b.arrive(1, 0)
         self.wake()
 
     def complete_copies(self, p: Proc) -> None:
@@ -354,11 +419,15 @@ def simulate(kernel: ir.Kernel, sizes: dict[str, int], programs: int, number: in
 
 
 def trial(kernel: ir.Kernel, seeds: int, unit: tuple[int, int, int], persistent: bool) -> tuple[str, object] | None:
-    """The first fault in some random runs at random sizes; `unit` are the tile extents of M, N, K."""
+    """The first fault in some random runs at random sizes; `unit` are the tile extents of M, N, K.
+
+    Without steps (K = 0) nothing is written to tensor memory; sizes are at least 1, so that is no run to judge by.
+    """
+    least = int(any(isinstance(s, ir.TensorLoad) for s in ir.walk(kernel.body)))
     for seed in range(seeds):
         rng = random.Random(seed)
         bm, bn, bk = unit
-        n = rng.choice((0, 1, 2, 3, 4, 7))
+        n = max(least, rng.choice((0, 1, 2, 3, 4, 7)))
         k = max(0, n * bk - rng.choice((0, 0, 8)))
         sizes = {"M": bm * rng.choice((1, 2, 3)), "N": bn * rng.choice((1, 2)), "K": k}
         programs = rng.choice((1, 2)) if persistent else 1

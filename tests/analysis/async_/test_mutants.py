@@ -10,12 +10,17 @@ import pytest
 from analysis import kernels
 from analysis.async_.mutants import mutants
 from analysis.async_.simulator import trial
+from analysis.tensor_kernels import tensor_gemm
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import AsyncResult, explore
 
 # Kernel, tile extents of M, N, K, and the least share of its mutants that must be refuted.
 KERNELS: dict[str, tuple[Callable[[], ir.Kernel], tuple[int, int, int], float]] = {
     "split": (kernels.split_gemm, (128, 256, 64), 0.9),
+    "tensor memory": (tensor_gemm, (128, 128, 64), 0.9),
+    "tensor memory, one accumulator, one tile": (
+        lambda: tensor_gemm(stages=2, accumulators=1, warps=8, persistent=False), (128, 128, 64), 0.9,
+    ),
     "split, one warpgroup": (lambda: kernels.split_gemm(bm=64, warps=4), (64, 256, 64), 0.9),
     "cp.async": (kernels.cp_async_gemm, (128, 128, 32), 0.75),
     "cp.async, persistent, two warpgroups": (
