@@ -10,7 +10,9 @@ from time import perf_counter
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.stages import seen
 from tilewright.ir.types import SharedType, TileType
+from tilewright.layout import LayoutError
 from tilewright.source import NO_SPAN, Span
 
 from .async_.model import AsyncResult
@@ -135,6 +137,13 @@ class KernelContext:
         """The type of a shared buffer; None if the name is something else."""
         found = self.kernel.types.get(name)
         return found if isinstance(found, SharedType) else None
+
+    def stage(self, ref: ir.BufRef) -> SharedType | None:
+        """The type of a stage as `ref` sees it; None if its buffer is not shared or has no transposed view."""
+        try:
+            return seen(self.kernel.types, ref) if self.shared(ref.buffer) is not None else None
+        except LayoutError:
+            return None
 
     def tile(self, name: str) -> TileType | None:
         """The type of a register tile; None if the name is something else."""

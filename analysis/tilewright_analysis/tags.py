@@ -8,7 +8,7 @@ comes from `async_`, on the explicit kernel and for all iterations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -70,16 +70,20 @@ class _Walker:
                 case ir.TmaLoad(view=view, dst=ref) | ir.CpAsync(view=view, dst=ref):
                     self.stages[ref.buffer] = self.of_view(view)
                 case ir.SharedLoad(dst=dst, src=ref):
-                    self.tags[dst] = self.stages.get(ref.buffer, self.nothing(dst))
+                    self.tags[dst] = self.stage(ref) or self.nothing(dst)
                 case ir.Mma(dst=dst, a=a, b=b):
                     self.tags[dst] = self.product(dst, self.tags.get(a), self.tags.get(b))
                 case ir.Wgmma(dst=dst, a=a, b=b):
-                    left = self.tags.get(a.name) if isinstance(a, ir.TileRef) else self.stages.get(a.buffer)
-                    self.tags[dst] = self.product(dst, left, self.stages.get(b.buffer))
+                    left = self.tags.get(a.name) if isinstance(a, ir.TileRef) else self.stage(a)
+                    self.tags[dst] = self.product(dst, left, self.stage(b))
                 case ir.Compute():
                     self.compute(stmt)
                 case _:
                     pass
+
+    def stage(self, ref: ir.BufRef) -> TileTags | None:
+        held = self.stages.get(ref.buffer)
+        return replace(held, axes=held.axes[::-1]) if held is not None and ref.transposed else held
 
     def of_view(self, view: ir.View) -> TileTags:
         sizes = self.kernel.param(view.tensor).type.shape

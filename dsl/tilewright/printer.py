@@ -243,7 +243,8 @@ class _Printer:
     def stage(self, ref: ir.BufRef) -> str:
         type_ = self.kernel.types[ref.buffer]
         assert isinstance(type_, SharedType | TensorMemoryType)
-        return f"{ref.buffer}[{ex.show(ref.stage)}]" if type_.ring else ref.buffer
+        text = f"{ref.buffer}[{ex.show(ref.stage)}]" if type_.ring else ref.buffer
+        return f"{text}.T" if ref.transposed else text
 
     def slot(self, ref: ir.BarRef) -> str:
         return f"{ref.barrier}[{ex.show(ref.slot)}]"

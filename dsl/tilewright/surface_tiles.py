@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 from tilewright.dtypes import DType
-from tilewright.surface_values import Tile, in_kernel
+from tilewright.surface_values import Stage, Tile, in_kernel
 
 
 def where(condition: Tile, a: Any, b: Any) -> Tile:
@@ -113,9 +113,22 @@ def expand_dims(x: Tile, axis: int) -> Tile:
     in_kernel("expand_dims")
 
 
-def transpose(x: Tile) -> Tile:
-    """The tile with its two axes exchanged."""
+@overload
+def transpose(x: Tile) -> Tile: ...
+@overload
+def transpose(x: Stage) -> Stage: ...
+def transpose(x: Any) -> Any:
+    """The tile, or the view of a shared stage, with its two axes exchanged; as `x.T`."""
     in_kernel("transpose")
+
+
+@overload
+def trans(x: Tile) -> Tile: ...
+@overload
+def trans(x: Stage) -> Stage: ...
+def trans(x: Any) -> Any:
+    """As `tw.transpose`."""
+    in_kernel("trans")
 
 
 def ceil(x: Tile) -> Tile:

@@ -75,7 +75,7 @@ class Tile:
 
     @property
     def T(self) -> Tile:
-        """The transposed tile (two dimensions)."""
+        """The transposed tile (two dimensions); of a tile that a pipeline loads, a view of its shared memory."""
         in_kernel("T")
 
     def __getitem__(self, index: Any) -> Tile:
@@ -103,6 +103,11 @@ class View:
 
 class Stage:
     """One stage of a shared-memory ring, or a single shared tile."""
+
+    @property
+    def T(self) -> Stage:
+        """The stage with its two axes exchanged: a view for `tw.load_shared` and matrix instructions, nothing moves."""
+        in_kernel("T")
 
 
 class Shared(Stage):

@@ -134,11 +134,17 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stage of a buffer."""
+    """A stage of a buffer, or its transposed view."""
 
     buffer: Buffer
     stage: Scalar
     text: str
+    transposed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tile as it is seen."""
+        return self.buffer.shape[::-1] if self.transposed else self.buffer.shape
 
 
 @dataclass(frozen=True, slots=True)

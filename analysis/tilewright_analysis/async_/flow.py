@@ -28,6 +28,11 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
             changed = True
 
     none: Dims = frozenset()
+
+    def stage(place: c.Place) -> Dims:
+        held = axes.get(place.buffer.name, none)
+        return frozenset(d[::-1] for d in held) if place.transposed else held
+
     while changed:
         changed = False
         for role in program.roles:
@@ -42,23 +47,22 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                     case c.Load(box=box, dst=name):
                         put(tile(name), frozenset({box.dims}), frozenset())
                     case c.SharedLoad(dst=name, src=src):
-                        held = src.buffer.name
-                        put(tile(name), axes.get(held, none), done.get(held, frozenset()))
+                        put(tile(name), stage(src), done.get(src.buffer.name, frozenset()))
                     case c.SharedStore(dst=dst, src=name):
                         contracted = done.get(tile(name), frozenset())
                         put(dst.buffer.name, axes.get(tile(name), none), contracted)
                         needs[role.name, o.number] = contracted
                     case c.Wgmma() | c.Mma():
                         if isinstance(o, c.Wgmma):
-                            left = tile(o.a) if isinstance(o.a, str) else o.a.buffer.name
-                            right = o.b.buffer.name
+                            left = axes.get(tile(o.a), none) if isinstance(o.a, str) else stage(o.a)
+                            right = stage(o.b)
                         else:
-                            left, right = tile(o.a), tile(o.b)
-                        inner = {d[-1] for d in axes.get(left, none) if d} | {d[0] for d in axes.get(right, none) if d}
+                            left, right = axes.get(tile(o.a), none), axes.get(tile(o.b), none)
+                        inner = {d[-1] for d in left if d} | {d[0] for d in right if d}
                         over = frozenset(d for d in inner if d is not None)
                         acc = done.get(tile(o.acc), frozenset())
-                        rows = {d[0] for d in axes.get(left, none)} or {None}
-                        columns = {d[-1] for d in axes.get(right, none)} or {None}
+                        rows = {d[0] for d in left} or {None}
+                        columns = {d[-1] for d in right} or {None}
                         put(tile(o.dst), frozenset((r, k) for r in rows for k in columns), over | acc)
                     case c.TensorProduct(a=a, b=b, acc=acc):
                         left, right = axes.get(a.buffer.name, none), axes.get(b.buffer.name, none)

@@ -276,7 +276,7 @@ class Machine:
         if value is OLD:
             self.report.stale(s, p, o, place, stage)
             return self.tags.unknown(len(place.buffer.shape))
-        return value
+        return replace(value, axes=value.axes[::-1]) if place.transposed else value
 
     def _register(self, s: State, p: Process, o: c.Instr, name: str) -> Value:
         value = p.tiles.get(name)
@@ -369,7 +369,7 @@ class Machine:
         # The accumulator may still be in flight: wgmma of one warpgroup execute in order.
         acc = p.tiles.get(o.acc)
         p.products.append(token)
-        self._assign(s, p, o, o.dst, self.tags.product(s, p, o, a, b, acc, o.b.buffer.shape[0], token))
+        self._assign(s, p, o, o.dst, self.tags.product(s, p, o, a, b, acc, o.b.shape[0], token))
         return True
 
     def _wgmma_wait(self, s: State, p: Process, o: c.WgmmaWait) -> bool:

@@ -35,7 +35,8 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]
         text = ref.buffer if buffer.stages == 1 else f"{ref.buffer}[{ex.show(ref.stage)}]"
-        return c.Place(buffer, scalar(ref.stage, "stage"), text)
+        text += ".T" * ref.transposed
+        return c.Place(buffer, scalar(ref.stage, "stage"), text, ref.transposed)
 
     def slot(ref: ir.BarRef) -> c.Slot:
         barrier = scalars.t.barriers[ref.barrier]
@@ -71,7 +72,9 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.SharedStore(place(stmt.dst), stmt.src, stmt=stmt, reads=(stmt.src,))
         case ir.Wgmma():
             a = stmt.a.name if isinstance(stmt.a, ir.TileRef) else place(stmt.a)
-            split = isinstance(a, c.Place) and groups > 1 and a.buffer.shape[0] % (64 * groups) == 0
+            # Warpgroups share the rows of a; those of a transposed stage are its columns, so each reads it all.
+            rows = a.buffer.shape[0] if isinstance(a, c.Place) and not a.transposed else 1
+            split = groups > 1 and rows % (64 * groups) == 0
             reads = (stmt.acc, a) if isinstance(a, str) else (stmt.acc,)
             instr = c.Wgmma(stmt.dst, a, place(stmt.b), stmt.acc, split, stmt=stmt, reads=reads, writes=stmt.dst)
         case ir.WgmmaWait():

@@ -9,7 +9,8 @@ from math import prod
 from tilewright.divisibility import divisor, divisors
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType, TileType
+from tilewright.ir.stages import seen
+from tilewright.ir.types import TileType
 from tilewright.layout import BankConflicts, LayoutError, bank_conflicts
 from tilewright.source import Span
 
@@ -67,10 +68,11 @@ def shared_accesses(kernel: ir.Kernel) -> Iterator[SharedAccess]:
     for stmt in ir.walk(kernel.body):
         match stmt:
             case ir.SharedLoad(dst=name, src=ref) | ir.SharedStore(src=name, dst=ref):
-                tile, buffer = kernel.types[name], kernel.types[ref.buffer]
-                if not isinstance(tile, TileType) or tile.layout is None or not isinstance(buffer, SharedType):
+                tile = kernel.types[name]
+                if not isinstance(tile, TileType) or tile.layout is None:
                     continue
                 try:
+                    buffer = seen(kernel.types, ref)
                     found = bank_conflicts(
                         tile.layout.linear(tile.shape), buffer.layout.linear(buffer.shape), buffer.dtype.bits
                     )

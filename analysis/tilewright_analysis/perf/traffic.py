@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.stages import seen
 from tilewright.ir.types import SharedType, TileType
 from tilewright.source import Span
 
@@ -179,9 +180,9 @@ class _Counter:
                 self._access(view, "tma", True, stmt.span, env, mask)
                 self.work.shared += self._runs(mask) * self._box(view)
             case ir.Wgmma(a=a, b=b):
-                left = self.kernel.types[a.name if isinstance(a, ir.TileRef) else a.buffer]
-                right = self.kernel.types[b.buffer]
-                assert isinstance(left, SharedType | TileType) and isinstance(right, SharedType)
+                left = self.kernel.types[a.name] if isinstance(a, ir.TileRef) else seen(self.kernel.types, a)
+                right = seen(self.kernel.types, b)
+                assert isinstance(left, SharedType | TileType)
                 (m, k), n = left.shape, right.shape[1]
                 runs = self._runs(mask)
                 self.work.products.append(Product("wgmma", (m, n, k), left.dtype.bits, runs, stmt.span))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.expand.names import Names
-from tilewright.expand.staging import StagedLoad, at_iteration, iteration_number, stage_loads
+from tilewright.expand.staging import StagedLoad, at_iteration, iteration_number, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -29,15 +29,16 @@ def expand_registers(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]
 
     def change(stmt: ir.Stmt) -> ir.Block | None:
         if isinstance(stmt, ir.Pipeline) and stmt.roles == "single":
-            return _pipeline(replace(stmt, stages=STAGES), names, allocations)
+            return _pipeline(block, replace(stmt, stages=STAGES), names, allocations)
         return None
 
     body = ir.rewrite(block, change)
     return tuple(allocations), body
 
 
-def _pipeline(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
+def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
     loads, rest = stage_loads(loop, names, "cp_async", allocations)
+    reads, rest = stage_reads(loop, loads, rest, kernel)
     ahead = {s.load.dst: names.new(f"{s.load.dst.lstrip('%')}_next", names.types[s.load.dst]) for s in loads}
     stage, span = ex.mod(iteration_number(loop), Int(STAGES)), loop.span
     # Behind the last iteration a tile lies past the edge and reads as zeros, unless it moves backwards.
@@ -67,7 +68,7 @@ def _pipeline(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir
         ),
         ir.Sync(span=span, note="the stage is filled, and the previous iteration has been read"),
         *fetch(ex.add(Var(loop.var), Int(loop.step))),
-        *(ir.SharedLoad(s.load.dst, ir.BufRef(s.ring, stage), span=s.load.span) for s in loads),
+        *(r.load(stage) for r in reads),
         *rest,
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))

@@ -11,7 +11,7 @@ Groups are committed also where nothing is copied, so the number of groups behin
 from __future__ import annotations
 
 from tilewright.expand.names import Names
-from tilewright.expand.staging import StagedLoad, at_iteration, iteration_number, stage_loads
+from tilewright.expand.staging import at_iteration, iteration_number, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -23,15 +23,16 @@ def expand_single(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]:
 
     def change(stmt: ir.Stmt) -> ir.Block | None:
         if isinstance(stmt, ir.Pipeline) and stmt.roles == "single":
-            return _pipeline(stmt, names, allocations)
+            return _pipeline(block, stmt, names, allocations)
         return None
 
     body = ir.rewrite(block, change)
     return tuple(allocations), body
 
 
-def _pipeline(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
+def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
     loads, rest = stage_loads(loop, names, "cp_async", allocations)
+    reads, rest = stage_reads(loop, loads, rest, kernel)
     stages, ahead = loop.stages, loop.stages - 1
     number = iteration_number(loop)
     span = loop.span
@@ -54,14 +55,10 @@ def _pipeline(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir
         ir.Sync(span=span, note="… for all threads, and the previous iteration has been read"),
         *copies(ex.add(Var(loop.var), Int(ahead * loop.step)), ex.mod(ex.add(number, Int(ahead)), Int(stages))),
         ir.CpCommit(span=span),
-        *(_read(s, ex.mod(number, Int(stages))) for s in loads),
+        *(r.load(ex.mod(number, Int(stages))) for r in reads),
         *rest,
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.CpWait(0, span=span, note="the rings are free again"))
     out.append(ir.Sync(span=span))
     return tuple(out)
-
-
-def _read(staged: StagedLoad, stage: ir.Expr) -> ir.Stmt:
-    return ir.SharedLoad(staged.load.dst, ir.BufRef(staged.ring, stage), span=staged.load.span)

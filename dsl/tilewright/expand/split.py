@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
-from tilewright.expand.staging import StagedLoad, stage_loads
+from tilewright.expand.staging import StagedLoad, StageRead, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -37,6 +37,7 @@ class Ring:
 
     loop: ir.Pipeline
     loads: tuple[StagedLoad, ...]
+    reads: tuple[StageRead, ...]
     rest: ir.Block
     full: str
     empty: str
@@ -64,7 +65,7 @@ def expand_split(kernel_warps: int, block: ir.Block, names: Names) -> ir.Block:
     if not loops:
         return block
     allocations: list[ir.Stmt] = []
-    rings = {id(loop): make_ring(loop, names, allocations) for loop in loops}
+    rings = {id(loop): make_ring(block, loop, names, allocations) for loop in loops}
     start = tuple(
         ir.Assign(r.counter, Int(0), span=r.loop.span, note="iterations so far, over all tiles") for r in rings.values()
     )
@@ -112,14 +113,15 @@ def replace_pipelines(block: ir.Block, make: Callable[[ir.Pipeline], ir.Block]) 
     return tuple(out)
 
 
-def make_ring(loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> Ring:
-    """Stages and barriers of a pipeline, allocated into `allocations`."""
+def make_ring(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> Ring:
+    """Stages and barriers of a pipeline of `kernel`, allocated into `allocations`."""
     loads, rest = stage_loads(loop, names, "tma", allocations)
+    reads, rest = stage_reads(loop, loads, rest, kernel)
     full = names.new("full", BarrierType(loop.stages, 1))
     empty = names.new("empty", BarrierType(loop.stages, 1))
     allocations.append(ir.AllocBarrier(full, span=loop.span, note="a stage has been filled"))
     allocations.append(ir.AllocBarrier(empty, span=loop.span, note="a stage has been read"))
-    return Ring(loop, loads, rest, full, empty, names.new("it", ScalarType()))
+    return Ring(loop, loads, reads, rest, full, empty, names.new("it", ScalarType()))
 
 
 def load_loop(ring: Ring, names: Names) -> ir.Block:
@@ -145,7 +147,7 @@ def load_loop(ring: Ring, names: Names) -> ir.Block:
 
 def _compute_loop(ring: Ring) -> ir.Block:
     loop, span = ring.loop, ring.loop.span
-    by_name = {s.load.dst: s for s in ring.loads}
+    by_name = {r.dst: r for r in ring.reads}
     products = [s for s in ring.rest if isinstance(s, ir.Mma)]
     body: list[ir.Stmt] = [
         ir.BarrierWait(ir.BarRef(ring.full, ring.stage), ring.parity, span=span, note="the stage has been filled")
@@ -158,9 +160,7 @@ def _compute_loop(ring: Ring) -> ir.Block:
         for name in _used_loads(stmt, by_name):
             if name not in read:
                 read.add(name)
-                body.append(
-                    ir.SharedLoad(name, ir.BufRef(by_name[name].ring, ring.stage), span=by_name[name].load.span)
-                )
+                body.append(by_name[name].load(ring.stage))
         body.append(stmt)
     # Products into accumulators of their own and nothing else: keep them in flight over the back edge.
     accumulators = {p.dst for p in products}
@@ -203,7 +203,7 @@ def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
     return out
 
 
-def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: Ring) -> ir.Stmt:
+def _wgmma(stmt: ir.Mma, loads: dict[str, StageRead], ring: Ring) -> ir.Stmt:
     for name in (stmt.a, stmt.b):
         if name not in loads:
             what = "one here is computed" if name.startswith("%") else f"'{name}' is not"
@@ -213,11 +213,11 @@ def _wgmma(stmt: ir.Mma, loads: dict[str, StagedLoad], ring: Ring) -> ir.Stmt:
                 f'{what}. Compute on tiles with roles="single", or before they are stored',
                 stmt.span,
             )
-    a, b = (ir.BufRef(loads[n].ring, ring.stage) for n in (stmt.a, stmt.b))
+    a, b = (loads[n].stage(ring.stage) for n in (stmt.a, stmt.b))
     return ir.Wgmma(stmt.dst, a, b, stmt.acc, span=stmt.span)
 
 
-def _used_loads(stmt: ir.Stmt, loads: dict[str, StagedLoad]) -> list[str]:
+def _used_loads(stmt: ir.Stmt, loads: dict[str, StageRead]) -> list[str]:
     return [n for n in loads if any(_touches(s, n) for s in ir.walk((stmt,)))]
 
 

@@ -84,7 +84,7 @@ def expand_split_tensor(kernel: ir.Kernel, block: ir.Block, names: Names) -> ir.
 
 
 def _sums(loop: ir.Pipeline, block: ir.Block, share: int, names: Names, allocations: list[ir.Stmt]) -> _Sums:
-    ring = make_ring(loop, names, allocations)
+    ring = make_ring(block, loop, names, allocations)
     product = _product(ring, block)
     tile = names.types[product.dst]
     assert isinstance(tile, TileType)
@@ -108,7 +108,7 @@ def _sums(loop: ir.Pipeline, block: ir.Block, share: int, names: Names, allocati
 
 def _product(ring: Ring, block: ir.Block) -> ir.Mma:
     """The only statement that is left of the body: a product of two staged tiles into an accumulator from zeros."""
-    staged = {s.load.dst for s in ring.loads}
+    staged = {r.dst for r in ring.reads}
     rest = [s for s in ring.rest if not isinstance(s, ir.Assign)]
     product = rest[0] if len(rest) == 1 else None
     if not isinstance(product, ir.Mma) or {product.a, product.b} - staged or product.dst != product.acc:
@@ -151,7 +151,7 @@ def _is_zero(value: ir.Operand) -> bool:
 
 def _multiply(sums: _Sums) -> ir.Block:
     ring, loop, span = sums.ring, sums.ring.loop, sums.ring.loop.span
-    stages = {s.load.dst: ir.BufRef(s.ring, ring.stage) for s in ring.loads}
+    stages = {r.dst: r.stage(ring.stage) for r in ring.reads}
     empty = ir.BarRef(ring.empty, ring.stage)
     body = (
         ir.BarrierWait(ir.BarRef(ring.full, ring.stage), ring.parity, span=span, note="the stage has been filled"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from tilewright.expand.errors import ExpansionError
@@ -65,6 +66,63 @@ def stage_loads(
             load.span,
         )
     return tuple(staged), tuple(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class StageRead:
+    """A tile `dst` that iterations read from the ring of a load, as it lies or transposed."""
+
+    dst: str
+    staged: StagedLoad
+    transposed: bool = False
+
+    def stage(self, number: ir.Expr) -> ir.BufRef:
+        """The stage `number` of the ring, as this tile sees it."""
+        return ir.BufRef(self.staged.ring, number, self.transposed)
+
+    def load(self, number: ir.Expr) -> ir.SharedLoad:
+        """The statement that reads it."""
+        note = f"'{self.staged.load.dst.lstrip('%')}' transposed, as the stage is read" if self.transposed else ""
+        return ir.SharedLoad(self.dst, self.stage(number), span=self.staged.load.span, note=note)
+
+
+def stage_reads(
+    loop: ir.Pipeline, loads: tuple[StagedLoad, ...], rest: ir.Block, kernel: ir.Block
+) -> tuple[tuple[StageRead, ...], ir.Block]:
+    """What a pipeline reads of its stages, and its body without the transposes that reading does.
+
+    `kernel` is the block that holds the pipeline: a tile of which only the transposed one is used is not read itself.
+    """
+    reads: list[StageRead] = []
+    outside = _occurrences(kernel)
+    outside.subtract(_occurrences(loop.body))
+    for staged in loads:
+        name = staged.load.dst
+        turned: list[ir.Compute] = []
+        if not any(getattr(s, "dst", None) == name for s in ir.walk(rest)):
+            turned = [
+                s for s in rest
+                if isinstance(s, ir.Compute) and s.op == "transpose" and s.args == (ir.TileRef(name),)
+                and sum(getattr(o, "dst", None) == s.dst for o in ir.walk(rest)) == 1
+            ]  # fmt: skip
+        rest = tuple(s for s in rest if s not in turned)
+        used = outside[name] or any(_touches(s, name) for s in ir.walk(rest))
+        if used or not turned:
+            reads.append(StageRead(name, staged))
+        reads.extend(StageRead(s.dst, staged, True) for s in turned)
+    return tuple(reads), rest
+
+
+def _occurrences(block: ir.Block) -> Counter[str]:
+    """How often each tile is named."""
+    found: Counter[str] = Counter()
+    for stmt in ir.walk(block):
+        for value in ir.operands(stmt):
+            if isinstance(value, str):
+                found[value] += 1
+            elif isinstance(value, ir.TileRef):
+                found[value.name] += 1
+    return found
 
 
 def _with_own_names(body: ir.Block, names: Names) -> ir.Block:

@@ -10,6 +10,7 @@ from tilewright.frontend.shape_operations import ShapeOperations
 from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
+from tilewright.ir.stages import seen
 from tilewright.ir.types import BarrierType, SharedType, TileType
 from tilewright.layout import LayoutError, Swizzled, SwizzledShared, default_swizzle
 
@@ -102,8 +103,21 @@ class AsynchronousOperations(ShapeOperations):
 
     # -------------------------------------------------------------------------------- operands
 
+    def op_transpose(self, node: Node, x: Value) -> Value:
+        if not isinstance(x, ir.BufRef | SharedBuffer):
+            return super().op_transpose(node, x)
+        ref = self.stage(node, x, "what is transposed")
+        try:
+            seen(self.types, replace(ref, transposed=True))
+        except LayoutError as error:
+            raise self.fault("TW505", f"'{ref.buffer}': {error}", node) from None
+        return replace(ref, transposed=not ref.transposed)
+
+    def op_trans(self, node: Node, x: Value) -> Value:
+        return self.op_transpose(node, x)
+
     def stage(self, node: Node, value: Value, what: str) -> ir.BufRef:
-        """One stage of a shared buffer."""
+        """One stage of a shared buffer, as it lies or transposed."""
         if isinstance(value, ir.BufRef) and isinstance(self.types[value.buffer], SharedType):
             return value
         if isinstance(value, SharedBuffer):
@@ -116,10 +130,20 @@ class AsynchronousOperations(ShapeOperations):
             )
         raise self.fault("TW003", f"{what} is a stage of shared memory, not {describe(value)}", node)
 
+    def whole_stage(self, node: Node, value: Value, what: str) -> ir.BufRef:
+        """One stage as it lies, for what writes or copies it."""
+        ref = self.stage(node, value, what)
+        if ref.transposed:
+            raise self.fault(
+                "TW003",
+                f"{what} is a stage as it lies; '{ref.buffer}' transposed can be read by load_shared and by matrix "
+                "instructions",
+                node,
+            )
+        return ref
+
     def stage_type(self, ref: ir.BufRef) -> SharedType:
-        found = self.types[ref.buffer]
-        assert isinstance(found, SharedType)
-        return found
+        return seen(self.types, ref)
 
     def slot_of(self, node: Node, value: Value) -> ir.BarRef:
         """One slot of a barrier."""
@@ -135,7 +159,7 @@ class AsynchronousOperations(ShapeOperations):
 
     def matching(self, node: Node, view: Value, buffer: Value, what: str) -> tuple[ir.View, ir.BufRef]:
         """A view and a stage of the same shape and element type."""
-        source, ref = self.view(node, view), self.stage(node, buffer, what)
+        source, ref = self.view(node, view), self.whole_stage(node, buffer, what)
         have, want = self.view_type(source), self.stage_type(ref)
         if have.shape != want.shape or have.dtype != want.dtype:
             raise self.fault(
@@ -202,7 +226,8 @@ class AsynchronousOperations(ShapeOperations):
         return ir.TileRef(dst)
 
     def op_store_shared(self, node: Node, dst: Value, tile: Value) -> Value:
-        ref, source = self.stage(node, dst, "the target of store_shared"), self.tile(node, tile, "what is stored")
+        ref = self.whole_stage(node, dst, "the target of store_shared")
+        source = self.tile(node, tile, "what is stored")
         want, have = self.stage_type(ref), self.tile_type(source)
         if want.shape != have.shape or want.dtype != have.dtype:
             raise self.fault(

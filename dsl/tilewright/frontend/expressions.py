@@ -235,7 +235,7 @@ class Expressions(TileOperators):
                 return tuple(Int(n) for n in self.tile_type(value).shape)
             case (ir.TileRef(), "dtype"):
                 return self.tile_type(value).dtype
-            case (ir.TileRef(), "T"):
+            case (ir.TileRef() | ir.BufRef() | SharedBuffer(), "T"):
                 return self.call(node, Builtin("transpose"), [value], {})
             case (ir.TileRef(), "to") | (Tensor() | TensorSlice(), "tile"):
                 return Method(value, name)

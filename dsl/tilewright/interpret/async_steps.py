@@ -205,14 +205,19 @@ def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
         held = a if isinstance(a, Tile) else None
         if isinstance(a, Tile):
             a.held(1)
+            left_tag = a.tag
         else:
             token |= begin_read(process, a, a.whole, asynchronous=True, queue=process.matrix)
-        result = Tile(_UNDEFINED, product(process, a.tag, b.tag, acc.tag, b.shape[0]), pending=True)
+            assert isinstance(stmt.a, ir.BufRef)
+            left_tag = a.seen(stmt.a.transposed)[1]
+        right, right_tag = b.seen(stmt.b.transposed)
+        result = Tile(_UNDEFINED, product(process, left_tag, right_tag, acc.tag, right.shape[0]), pending=True)
         # In order after the one before, which may compute the accumulator this one adds to.
         before = process.matrix[-1].action if process.matrix else None
 
         def complete() -> None:
-            result.data = matrix_product(a.data, b.data, acc.data)
+            left = a.data.T if isinstance(stmt.a, ir.BufRef) and stmt.a.transposed else a.data
+            result.data = matrix_product(left, right, acc.data)
 
         multiplying = Action(complete, f"a matrix instruction of {process.label}", stmt.span, before)
         if not isinstance(a, Tile):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,12 @@ class Stage:
     def whole(self) -> Region:
         """The box of all elements."""
         return tuple(slice(0, n) for n in self.shape)
+
+    def seen(self, transposed: bool) -> tuple[Array, Tag | None]:
+        """What the stage holds, and its tag; the transposed view of both if asked for."""
+        if not transposed:
+            return self.data, self.tag
+        return self.data.T, None if self.tag is None else replace(self.tag, axes=self.tag.axes[::-1])
 
     def busy(self, uses: list[Use], region: Region) -> Use | None:
         """A use of an element of `region` that is still pending."""

@@ -188,7 +188,8 @@ def _shared_load(stmt: ir.SharedLoad, operands: Operands) -> StepRun:
         reading = Action(_nothing, _name(process), process.stmt.span)
         stage.readers.append(Use(region, reading))
         process.until_sync.append(reading)
-        process.assign(stmt.dst, Tile(stage.data.copy(), stage.tag))
+        data, tag = stage.seen(stmt.src.transposed)
+        process.assign(stmt.dst, Tile(data.copy(), tag))
 
     return run
 

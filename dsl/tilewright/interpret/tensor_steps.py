@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.interpret.compute import matrix_product
 from tilewright.interpret.happens_before import Knowledge
 from tilewright.interpret.machine import Process, Sum, Tile
-from tilewright.interpret.memory import Stage, Use
+from tilewright.interpret.memory import Use
 from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import product
 from tilewright.interpret.schedule import Action
@@ -62,11 +62,14 @@ def _multiply(stmt: ir.Tcgen05, operands: Operands) -> StepRun:
         if machine.ordering is not None:
             machine.loads.append((token, f"the product into {acc.name}", process, stmt))
         version = machine.version()
-        acc.tag = _tag(process, a, b, acc, again)
+        (left, left_tag), (right, right_tag) = a.seen(stmt.a.transposed), b.seen(stmt.b.transposed)
+        if machine.schedule.tags:
+            before = acc.tag if again else Tag((None,) * len(acc.shape))
+            acc.tag = product(process, left_tag, right_tag, before, left.shape[1])
         total = Sum(np.zeros(acc.shape, np.float32))
 
         def complete() -> None:
-            total.data = matrix_product(a.data, b.data, held.data if again else total.data)
+            total.data = matrix_product(left, right, held.data if again else total.data)
             acc.put(acc.whole, total.data, version, generic=False)
 
         multiplying = Action(complete, f"a product into {acc.name}", stmt.span, _last(process))
@@ -85,13 +88,6 @@ def _forget_complete(process: Process) -> None:
     process.tensor[:] = [action for action in process.tensor if not action.done]
     if not process.tensor:
         process.accumulating.clear()
-
-
-def _tag(process: Process, a: Stage, b: Stage, acc: Stage, again: bool) -> Tag | None:
-    if not process.machine.schedule.tags:
-        return None
-    held = acc.tag if again else Tag((None,) * len(acc.shape))
-    return product(process, a.tag, b.tag, held, a.shape[1])
 
 
 def _commit(stmt: ir.Tcgen05Commit, operands: Operands) -> StepRun:

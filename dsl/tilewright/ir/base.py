@@ -32,10 +32,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class BufRef:
-    """One stage of a buffer in shared or tensor memory; `stage` is `Int(0)` for a buffer that is no ring."""
+    """One stage of a buffer in shared or tensor memory; `stage` is `Int(0)` for a buffer that is no ring.
+
+    `transposed`: seen with its two axes exchanged, as `ring[i].T`; for what reads a stage only (`ir.stages`).
+    """
 
     buffer: str
     stage: Expr
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

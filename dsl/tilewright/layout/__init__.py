@@ -19,7 +19,7 @@ from .inverse import inverse, left_inverse, owner, owners, right_inverse
 from .linear import bases_of, format_bases, from_bases
 from .notation import make_layout, parse_layout, swizzled, to_cute
 from .picture import picture
-from .shared import Padded, SharedLayout, Swizzled, SwizzledShared, default_swizzle
+from .shared import Padded, SharedLayout, Swizzled, SwizzledShared, default_swizzle, transposed_view
 
 __all__ = [
     "Axis",
@@ -68,6 +68,7 @@ __all__ = [
     "right_inverse",
     "swizzled",
     "to_cute",
+    "transposed_view",
     "uncovered",
     "zipped_divide",
 ]

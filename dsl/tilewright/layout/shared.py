@@ -227,6 +227,34 @@ def default_swizzle(shape: Sequence[int], element_bits: int, *, transposed: bool
     return Swizzled(width, element_bits, len(shape), transposed)
 
 
+def transposed_view(layout: SharedLayout, shape: Sequence[int]) -> SharedLayout:
+    """The layout of the transposed tile over the same memory, for a tile of `shape` (two dimensions) in `layout`.
+
+    Raises LayoutError for a tile that has none: of another rank, without a swizzle of TMA (Triton 3.6 takes the
+    transposed one for the plain one), or cut into boxes along both dimensions, whose order would change.
+    """
+    if len(shape) != 2:
+        raise LayoutError(f"a tile of {len(shape)} dimensions has no transposed view, one of two has")
+    match layout:
+        case Swizzled():
+            row = layout.bytes * 8 // layout.element_bits
+            if not layout.bytes:
+                raise LayoutError(
+                    "a tile without a swizzle has no transposed view; rows of at least 32 bytes and 8 rows have one"
+                )
+            rows, width = (shape[1], shape[0]) if layout.transposed else (shape[0], shape[1])
+            if rows > TMA_BOX and width > row:
+                raise LayoutError(
+                    f"a tile of {rows} rows of {width} elements is cut into boxes along both dimensions, which has no "
+                    f"transposed view; use at most {TMA_BOX} rows"
+                )
+            return replace(layout, transposed=not layout.transposed)
+        case SwizzledShared(order=order):
+            return replace(layout, order=tuple(1 - dim for dim in order))
+        case Padded():
+            return replace(layout, shape=layout.shape[::-1], order=tuple(1 - dim for dim in layout.order))
+
+
 def _check_shape(shape: Sequence[int]) -> None:
     for size in shape:
         if not f2.is_power_of_two(size):

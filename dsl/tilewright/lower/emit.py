@@ -324,7 +324,8 @@ class FunctionEmitter:
         name = self.names(ref.buffer)
         buffer = self.kernel.types[ref.buffer]
         assert isinstance(buffer, SharedType | TensorMemoryType)
-        return f"{name}.index({self.scalars.text(ref.stage)})" if buffer.ring else name
+        stage = f"{name}.index({self.scalars.text(ref.stage)})" if buffer.ring else name
+        return f"{stage}.permute([1, 0])" if ref.transposed else stage
 
     def _box(self, ref: ir.BufRef, view: ir.View) -> str:
         """The stage in the shape of the box of a bulk copy, which has the fixed dimensions of its tensor too."""

@@ -10,7 +10,8 @@ from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.dtypes import bf16, f16, f32
 from tilewright.infer.rules import wgmma_operand
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import BarrierType, GlobalType, SharedType, TensorMemoryType, TileType, Type
+from tilewright.ir.stages import seen
+from tilewright.ir.types import BarrierType, GlobalType, SharedType, TensorMemoryType, TileType
 from tilewright.layout import LayoutError, Mfma, Swizzled, Wgmma
 from tilewright.lower.errors import LoweringError
 from tilewright.source import Span
@@ -314,6 +315,4 @@ def _contiguous(tensor: GlobalType) -> bool:
 
 
 def _shared(kernel: ir.Kernel, ref: ir.BufRef) -> SharedType:
-    buffer: Type = kernel.types[ref.buffer]
-    assert isinstance(buffer, SharedType)
-    return buffer
+    return seen(kernel.types, ref)

@@ -34,10 +34,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     for site in context.sites:
         match site.stmt:
             case ir.Wgmma(dst=dst, a=a, b=b):
-                left = context.tile(a.name) if isinstance(a, ir.TileRef) else context.shared(a.buffer)
-                name, problem = "wgmma", _wgmma(context, site, left, context.shared(b.buffer), dst)
+                left = context.tile(a.name) if isinstance(a, ir.TileRef) else context.stage(a)
+                name, problem = "wgmma", _wgmma(context, site, left, context.stage(b), dst)
             case ir.Tcgen05(acc=acc, a=a, b=b):
-                name, problem = "tcgen05", _tcgen05(context, acc, context.shared(a.buffer), context.shared(b.buffer))
+                name, problem = "tcgen05", _tcgen05(context, acc, context.stage(a), context.stage(b))
             case ir.Mma(dst=dst, a=a, b=b, instr=("mma_v2" | "mfma") as name):
                 problem = _mma(context, name, context.tile(a), context.tile(b), dst)
             case _:

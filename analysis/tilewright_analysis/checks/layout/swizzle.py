@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType
-from tilewright.layout import LayoutError, Swizzled, default_swizzle
+from tilewright.layout import LayoutError, Swizzled, default_swizzle, transposed_view
 from tilewright.problem import Related
 from tilewright.source import Span
 
@@ -32,8 +32,15 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                     yield _fits(context, name, buffer, stmt.span)
             case ir.TmaLoad(dst=ref) | ir.TmaStore(src=ref):
                 yield from _descriptor(context, ref.buffer, stmt.span, "a bulk copy", rows_only=True)
-            case ir.Wgmma(a=a, b=b):
-                for name in dict.fromkeys(ref.buffer for ref in (a, b) if isinstance(ref, ir.BufRef)):
+            case ir.SharedLoad(src=ref) if ref.transposed:
+                yield from _transposed(context, ref, stmt.span)
+            case ir.Wgmma(a=a, b=b) | ir.Tcgen05(a=a, b=b):
+                refs = tuple(ref for ref in dict.fromkeys((a, b)) if isinstance(ref, ir.BufRef))
+                for ref in refs:
+                    yield from _transposed(context, ref, stmt.span)
+                if isinstance(stmt, ir.Tcgen05):
+                    continue
+                for name in dict.fromkeys(ref.buffer for ref in refs):
                     yield from _descriptor(context, name, stmt.span, "wgmma", rows_only=False)
             case _:
                 pass
@@ -58,6 +65,21 @@ def _fits(context: KernelContext, name: str, buffer: SharedType, span: Span) -> 
         best = default_swizzle(buffer.shape, buffer.dtype.bits, transposed=buffer.layout.transposed)
         problem += f" The widest swizzle that fits is {best.bytes} bytes."
     return refuted(context, CODE, "layout", what, span, problem)
+
+
+def _transposed(context: KernelContext, ref: ir.BufRef, span: Span) -> Iterator[Obligation]:
+    buffer = context.shared(ref.buffer)
+    if buffer is None or not ref.transposed:
+        return
+    what = f"{ref.buffer} can be seen transposed"
+    try:
+        transposed_view(buffer.layout, buffer.shape)
+    except LayoutError as error:
+        text = f"{ref.buffer} cannot be seen transposed: {error}."
+        related = (Related(context.alloc_span(ref.buffer), f"the layout of {ref.buffer}"),)
+        yield refuted(context, CODE, "layout", what, span, text, related=related)
+        return
+    yield proved(CODE, "layout", what, span, "layout algebra")
 
 
 def _descriptor(context: KernelContext, name: str, span: Span, user: str, *, rows_only: bool) -> Iterator[Obligation]:

@@ -92,18 +92,18 @@ class Flow:
                 operands = tiles.get(stmt.a), tiles.get(stmt.b)
                 tiles[stmt.dst] = self._product(stmt, *operands, tiles.get(stmt.acc))
             case ir.Wgmma(a=a):
-                left = tiles.get(a.name) if isinstance(a, ir.TileRef) else self._buffers.get(a.buffer)
-                operands = left, self._buffers.get(stmt.b.buffer)
+                left = tiles.get(a.name) if isinstance(a, ir.TileRef) else self._stage(stmt, a)
+                operands = left, self._stage(stmt, stmt.b)
                 tiles[stmt.dst] = self._product(stmt, *operands, tiles.get(stmt.acc))
             case ir.TmaLoad(view=view, dst=dst) | ir.CpAsync(view=view, dst=dst):
                 self._put(dst.buffer, self._viewed(stmt, view, 0.0))
             case ir.SharedStore():
                 self._put(stmt.dst.buffer, tiles.get(stmt.src) or uniform(FINITE))
             case ir.Tcgen05():
-                operands = self._buffers.get(stmt.a.buffer), self._buffers.get(stmt.b.buffer)
+                operands = self._stage(stmt, stmt.a), self._stage(stmt, stmt.b)
                 self._put(stmt.acc.buffer, self._product(stmt, *operands, self._buffers.get(stmt.acc.buffer)))
             case ir.SharedLoad() | ir.TensorLoad():
-                tiles[stmt.dst] = self._buffers.get(stmt.src.buffer) or uniform(FINITE)
+                tiles[stmt.dst] = self._stage(stmt, stmt.src) or uniform(FINITE)
             case ir.For(body=body) | ir.Programs(body=body):
                 self._loop(stmt, body, tiles)
             case ir.If(then=then, orelse=orelse):
@@ -182,6 +182,10 @@ class Flow:
                 edges.add(edge)
         fill = constant(other)
         return Lanes(frozenset(edges), {p: fill if p else inside for p in subsets(frozenset(edges))})
+
+    def _stage(self, stmt: ir.Stmt, ref: ir.BufRef) -> Lanes | None:
+        held = self._buffers.get(ref.buffer)
+        return moved(held, lambda a: 1 - a, stmt.span) if held is not None and ref.transposed else held
 
     def _put(self, buffer: str, tile: Lanes) -> None:
         """Write a tile to a stage: which one, and so which origin it has when it is read, is not known."""
