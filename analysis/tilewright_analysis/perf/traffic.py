@@ -74,6 +74,9 @@ class Work:
     sampled: bool = False
 
 
+# Sectors that L2 delivers to a GEMM whose rows begin in the middle of one, over those of aligned rows, for equal bytes:
+# Nsight Compute on one H200 (docs/measurements.md).
+_UNALIGNED_ROWS = 1.8
 _SPECIAL = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "div",
     "pow",
@@ -245,7 +248,13 @@ class _Counter:
         else:
             dram = min(total, self._shared_reads(origins, moved))
         self.seen.add((view, write))
-        self.work.accesses.append(Access(view.tensor, kind, write, span, view.shape, self._box(view), total, dram))
+        asked = total if write else total * self._split_sectors(param)
+        self.work.accesses.append(Access(view.tensor, kind, write, span, view.shape, self._box(view), asked, dram))
+
+    def _split_sectors(self, param: ir.Param) -> float:
+        """How many bytes L2 delivers for one that is read, where rows begin within its sectors of 32 bytes."""
+        pitches = (ex.evaluate(s, self.sizes) * param.type.dtype.bytes for s in param.type.strides)
+        return _UNALIGNED_ROWS if any(p % 32 and p > param.type.dtype.bytes for p in pitches) else 1.0
 
     def _shared_reads(self, origins: list[Value], moved: Value) -> float:
         """Bytes when programs that run at the same time fetch each tile once, or all programs if everything fits L2."""
