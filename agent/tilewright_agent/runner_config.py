@@ -61,6 +61,15 @@ def resolve(runner: str, start: Path) -> str:
     return text
 
 
+def command_of(runner: str, file: str | Path) -> str:
+    """The command of a runner given by name or as a command; names are those of the project that holds `file`.
+
+    Where that project names none, the project of the current folder is asked. Raises RunnerConfigError.
+    """
+    folder = Path(file).resolve().parent
+    return resolve(runner, folder if find_config(folder).file is not None else Path.cwd())
+
+
 def _table(file: Path) -> object:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ LIMIT = 64  # configurations
 class OnProgress(Protocol):
     """Told of each decided configuration."""
 
-    def __call__(self, done: int, total: int, message: str) -> None:
+    def __call__(self, done: int, total: int, message: str, /) -> None:
         """`done` of `total` are decided; `message` is about the last one."""
         ...
 

@@ -117,30 +117,49 @@ from tilewright.surface_values import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tilewright.function import KernelError, KernelFunction, kernel
+    from tilewright.arguments import ArgumentError
+    from tilewright.function import InterpreterWarning, KernelError, KernelFunction, kernel
+    from tilewright.launching import LaunchError
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    # The front end, interpreter and lowering load when the first kernel is declared: tools that need only dtypes or
-    # spans (the worker, the server's edge) start faster.
-    if name in ("kernel", "KernelFunction", "KernelError"):
-        from tilewright import function
+# The front end, interpreter and lowering load when the first kernel is declared: tools that need only dtypes or spans
+# (the worker, the server's edge) start faster.
+_LAZY = {
+    "ArgumentError": "arguments",
+    "InterpreterWarning": "function",
+    "KernelError": "function",
+    "KernelFunction": "function",
+    "LaunchError": "launching",
+    "kernel": "function",
+}
 
-        return getattr(function, name)
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f"tilewright.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 __all__ = [
     "Accumulator",
+    "ArgumentError",
     "Barrier",
     "Const",
     "DType",
     "Global",
+    "InterpreterWarning",
     "KernelBodyError",
     "KernelError",
     "KernelFunction",
+    "LaunchError",
     "Order",
     "Scalar",
     "Shared",

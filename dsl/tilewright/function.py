@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, update_wrapper
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, overload
 
 from tilewright.expand import expand
-from tilewright.frontend import KernelUnit, parse_module
+from tilewright.frontend import KernelUnit, Module, parse_module
 from tilewright.interpret import RunReport, interpret
 from tilewright.ir import nodes as ir
+from tilewright.ir.expr import show
+from tilewright.launching import Launcher
 from tilewright.lower import Lowered, lower
 from tilewright.source import SourceText
 
@@ -21,37 +24,62 @@ class KernelError(ValueError):
     """The kernel cannot be used as it stands; the message holds the front end's problems with their lines."""
 
 
+class InterpreterWarning(UserWarning):
+    """A kernel was called with arrays or tensors of the CPU, so the interpreter runs it, which is slow.
+
+    Given once for a kernel. `kernel.interpret(…)` means the interpreter, and does not warn.
+    """
+
+
 class KernelFunction:
     """A kernel. Its body is read from the source file, by the same front end as in the editor, and never executed.
 
     `gemm(a, b, c)` launches on CUDA tensors; `gemm.interpret(a, b, c)` runs on the CPU; `gemm.check()` verifies;
-    `gemm.lower()` gives the generated code; `gemm.using(BM=64)` is the same kernel with other compile-time values.
+    `gemm.lower()` gives the generated code; `gemm.using(BM=64)` is the same kernel with other compile-time values;
+    `gemm.tune()` is the fastest proved of these.
     """
 
     def __init__(
-        self, function: Callable[..., Any], consts: dict[str, int] | None = None, target: str | None = None
+        self,
+        function: Callable[..., Any],
+        consts: Mapping[str, int] | None = None,
+        target: str | None = None,
+        read: KernelUnit | None = None,
     ) -> None:
+        """`read` is what the front end made of another text than that of the file, such as a tuned one."""
+        update_wrapper(self, function)
+        self.__name__: str = function.__name__
         self.function = function
-        self.consts = consts or {}
+        self.consts = dict(consts or {})
         self.target = target
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+        self._read = read
+        self._others: dict[object, KernelFunction] = {}
+        self._told = False
+        self.report: Any = None
+        """Of a kernel from `tune`: what was tried, a `tilewright_agent.variants.Optimization` with a `summary`."""
 
     def using(self, target: str | None = None, **consts: int) -> KernelFunction:
-        """The kernel with other compile-time values or for another target."""
-        return KernelFunction(self.function, {**self.consts, **consts}, target or self.target)
+        """The kernel with other compile-time values or for another target: `gemm.using("sm_80", BM=64)`.
+
+        Equal values give the same object, so what was compiled for it is found again.
+        """
+        wanted, target = {**self.consts, **consts}, target or self.target
+        key = (target, *sorted(wanted.items()))
+        if key not in self._others:
+            self._others.setdefault(key, KernelFunction(self.function, wanted, target, self._read))
+        return self._others[key]
 
     @cached_property
     def unit(self) -> KernelUnit:
         """The kernel as the front end read it. Raises KernelError when its source is not to be had."""
-        path = inspect.getsourcefile(self.function)
-        if path is None or not Path(path).exists():
-            raise KernelError(f"the source of '{self.__name__}' is not in a file; kernels are read from their source")
-        unit = parse_module(SourceText(Path(path).read_bytes(), path)).unit(self.__name__)
+        unit = self._read
         if unit is None:
-            raise KernelError(
-                f"no kernel '{self.__name__}' in {path}; is it decorated with @tw.kernel at module level?"
-            )
+            source = self._source()
+            unit = _module(source.data, source.path).unit(self.__name__)
+            if unit is None:
+                raise KernelError(
+                    f"no kernel '{self.__name__}' in {source.path}; is it decorated with @tw.kernel at module level?"
+                )
         return unit.with_consts(self.target, **self.consts) if self.consts or self.target else unit
 
     @cached_property
@@ -74,31 +102,112 @@ class KernelFunction:
         return expand(self.kernel)
 
     def interpret(self, *arguments: Any) -> RunReport:
-        """Run on the CPU with NumPy arrays (or CPU torch tensors), in place; argument errors name what is wrong."""
+        """Run on the CPU with NumPy arrays (or CPU torch tensors), in place.
+
+        Raises ArgumentError for arguments that do not fit, naming what each is and should be, and Violation for what no
+        correct kernel does.
+        """
         return interpret(self.explicit, *arguments)
 
     def check(self) -> Any:
-        """Verify; the result is a `tilewright_analysis.report.KernelReport`."""
-        for point in entry_points(group="tilewright.checker"):
-            return point.load()(self.unit)
-        raise KernelError("no verifier is installed; the package tilewright_analysis provides it")
+        """Verify; the result is a `tilewright_analysis.report.KernelReport`, whose `verdict` is "proved", …."""
+        return _provided("tilewright.checker", "verifier", "tilewright_analysis")(self.unit)
 
     def lower(self, target: str | None = None) -> Lowered:
-        """Generated Gluon code with its launch description. Raises LoweringError."""
+        """Generated Gluon code (`.source`) with its launch description. Raises LoweringError."""
         return lower(self.using(target).explicit if target else self.explicit)
 
-    @cached_property
-    def _launcher(self) -> Callable[..., Any]:
-        from tilewright.lower.load import load_launcher
+    def tune(
+        self,
+        sizes: Mapping[str, int] | Sequence[Mapping[str, int]] = (),
+        *,
+        runners: str | Sequence[str] = "local",
+        limit: int = 64,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> KernelFunction:
+        """The fastest proved configuration of the kernel, as a kernel: `fast = gemm.tune({"M": 4096, "N": 4096})`.
 
-        return load_launcher(self.lower())
+        Tries at most `limit` configurations: the declared choices (`tw.choice`), then what the rules of `tilewright
+        optimize` add. Only what the verifier proves is run. `fast.report.summary` is a table of what was tried.
+
+        Args:
+            sizes: the problem sizes to be fast at, or several of them: the geometric mean of the times decides. Sizes
+                that are left out are large.
+            runners: names from the project's pyproject.toml, commands, or "local"; all with the same kind of GPU.
+            limit: how many configurations are considered.
+            progress: called with the number decided, their total and a line about the last one.
+
+        Raises KernelError for a kernel with errors, ValueError for sizes and runners that cannot be used and when no
+        configuration is proved and gives right results, ConnectionError when no runner answers. Without a GPU on the
+        runners, the static performance model decides.
+        """
+        _ = self.kernel  # raises for a kernel with errors
+        tune = _provided("tilewright.tuner", "tuner", "tilewright_agent")
+        unit, report = tune(
+            self.unit,
+            sizes=[sizes] if isinstance(sizes, Mapping) else list(sizes),
+            runners=[runners] if isinstance(runners, str) else list(runners),
+            limit=limit,
+            progress=progress,
+        )
+        tuned = KernelFunction(self.function, None, self.target, self._read if unit is None else unit)
+        tuned.report = report
+        return tuned
+
+    @cached_property
+    def _launcher(self) -> Launcher:
+        return Launcher(self.kernel, self.lower)
 
     def __call__(self, *arguments: Any) -> None:
-        """Launch on CUDA tensors, on their device and the current stream; CPU arrays go to the interpreter."""
-        if all(getattr(getattr(a, "device", None), "type", "cpu") == "cpu" for a in arguments):
+        """Launch on CUDA tensors, on their device and its current stream; CPU arrays go to the interpreter.
+
+        The first call with tensors of a kind compiles and checks; later ones only launch, and may be captured by a
+        CUDA graph.
+        """
+        launcher = self._launcher
+        launch = launcher.find(arguments)
+        if launch is not None:
+            launch(*arguments)
+        elif all(getattr(getattr(a, "device", None), "type", "cpu") == "cpu" for a in arguments):
+            if not self._told:
+                self._told = True
+                warnings.warn(
+                    f"{self.__name__}: the arguments are on the CPU, so the interpreter runs the kernel, slowly. "
+                    f"Pass CUDA tensors to launch it, or say {self.__name__}.interpret(…) to mean the interpreter",
+                    InterpreterWarning,
+                    stacklevel=2,
+                )
             self.interpret(*arguments)
-            return
-        self._launcher(*arguments)
+        else:
+            launcher.first(arguments)
+
+    def __repr__(self) -> str:
+        try:
+            kernel = self.kernel
+        except (KernelError, OSError) as error:
+            return f"<kernel {self.__name__}: {' '.join(str(error).splitlines()[:2])}>"
+        words = [f"{p.name}: {p.type.dtype}[{', '.join(map(show, p.type.shape))}]" for p in kernel.params]
+        words += [f"{c.name}={c.value}" for c in kernel.consts]
+        return f"<kernel {self.__name__}({', '.join(words)}) for {kernel.target}, {kernel.warps} warps>"
+
+    def _source(self) -> SourceText:
+        path = inspect.getsourcefile(self.function)
+        if path is None or not Path(path).exists():
+            raise KernelError(f"the source of '{self.__name__}' is not in a file; kernels are read from their source")
+        return SourceText(Path(path).read_bytes(), path)
+
+
+@lru_cache(maxsize=32)
+def _module(data: bytes, path: str) -> Module:
+    """The kernels of a file read once for all of them."""
+    return parse_module(SourceText(data, path))
+
+
+def _provided(group: str, what: str, package: str) -> Callable[..., Any]:
+    """What another package provides through an entry point, so that the language need not import it."""
+    for point in entry_points(group=group):
+        return point.load()
+    raise KernelError(f"no {what} is installed; the package {package} provides it")
 
 
 @overload

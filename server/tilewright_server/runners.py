@@ -8,15 +8,10 @@ from tilewright_server.errors import UsageError
 
 
 def runner_command(runner: str, file: str | Path) -> str:
-    """The command of a runner given by name or as a command; names are those of the project that holds `file`.
+    """The command of a runner, as `tilewright_agent.runner_config.command_of`. Raises UsageError."""
+    from tilewright_agent.runner_config import RunnerConfigError, command_of
 
-    Where that project names none, the project of the current folder is asked. Raises UsageError.
-    """
-    from tilewright_agent.runner_config import RunnerConfigError, find_config, resolve
-
-    folder = Path(file).resolve().parent
     try:
-        start = folder if find_config(folder).file is not None else Path.cwd()
-        return resolve(runner, start)
+        return command_of(runner, file)
     except RunnerConfigError as error:
         raise UsageError(str(error)) from error

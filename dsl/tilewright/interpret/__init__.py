@@ -1,6 +1,7 @@
 """CPU interpreter: executes explicit Tile IR with NumPy, as reference semantics and to replay counterexamples."""
 
-from tilewright.interpret.errors import KINDS_OF_CODE, ArgumentError, Kind, Violation
+from tilewright.arguments import ArgumentError
+from tilewright.interpret.errors import KINDS_OF_CODE, Kind, Violation
 from tilewright.interpret.execution import Rewritten, RunReport, interpret, run
 from tilewright.interpret.replaying import Expected, random_arguments, replay
 from tilewright.interpret.schedule import SEQUENTIAL, Limits, Schedule

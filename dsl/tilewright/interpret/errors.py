@@ -1,4 +1,4 @@
-"""What goes wrong in an interpreted kernel: violations with a kind and a place, and arguments that do not fit."""
+"""What goes wrong in an interpreted kernel: violations with a kind and a place."""
 
 from __future__ import annotations
 
@@ -38,10 +38,6 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW407": frozenset(("arrivals", "phase", "deadlock")),
 }
 """The kinds of violation that show what a diagnostic of the verifier claims."""
-
-
-class ArgumentError(ValueError):
-    """The arguments of a call do not fit the kernel; the message names the argument, what it is and should be."""
 
 
 class Violation(Exception):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tilewright.arguments import check_assumptions
 from tilewright.dtypes import DType
-from tilewright.interpret.arguments import check_assumptions
 from tilewright.interpret.errors import KINDS_OF_CODE, Violation
 from tilewright.interpret.execution import RESIDENT, Compiled, RunReport, compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import STORAGE, Array, poison

@@ -15,14 +15,19 @@ _LARGEST_SIZE = 2**31 - 2**16
 
 
 def launch_functions(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry: str) -> Iterator[str]:
-    """Lines of `prepare` and `launch`."""
+    """Lines of `bind`, `prepare` and `launch`."""
     tensors = ", ".join(names(p.name) for p in kernel.params)
-    yield from ("", "", f"def prepare({tensors}):")
-    yield '    """Check the tensors and return a function that launches the kernel on them.'
+    yield from ("", "", f"def bind({tensors}):")
+    yield '    """Check the tensors and return a function that launches the kernel on them, or on others like them.'
     yield ""
+    yield "    Others agree in shape, strides, type, device, and in the address modulo 16; they are not checked again."
     yield '    Raises ValueError for tensors that the kernel does not take."""'
     for line in (*_checks(plan, kernel, names), *_run(plan, kernel, grid, names, entry)):
         yield f"    {line}" if line else ""
+    yield from ("", "", f"def prepare({tensors}):")
+    yield '    """Check the tensors and return a function that launches the kernel on them."""'
+    yield f"    run = bind({tensors})"
+    yield f"    return lambda: run({tensors})"
     yield from ("", "", f"def launch({tensors}):")
     yield '    """Launch the kernel on the tensors."""'
     yield f"    return prepare({tensors})()"
@@ -77,13 +82,30 @@ def _run(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry
         yield ""
     for argument in descriptors:
         yield from _descriptor(argument, kernel.param(argument.source), names)
-    arguments = [a.name for a in plan.arguments] + [f"num_warps={plan.num_warps}"]
-    if plan.maxnreg is not None:
-        arguments.append(f"maxnreg={plan.maxnreg}")
+    if descriptors:
+        yield ""
+        yield "def describe(tensor, facts):"
+        yield "    made = object.__new__(TensorDescriptor)  # whose own checks take longer than the launch"
+        yield "    made.__dict__.update(facts, base=tensor)"
+        yield "    return made"
+        yield ""
+    tensors = ", ".join(names(p.name) for p in kernel.params)
+    arguments = ", ".join(
+        f"describe({names(a.source)}, {a.name})" if a.kind == "descriptor" else a.name for a in plan.arguments
+    )
+    options = f"num_warps={plan.num_warps}" + (f", maxnreg={plan.maxnreg}" if plan.maxnreg is not None else "")
+    yield f"device = {first}.device.index"
+    yield "compiled = None"
     yield ""
-    yield "def run():"
-    yield f"    with torch.cuda.device({first}.device):"
-    yield f"        return {entry}[(programs,)]({', '.join(arguments)})"
+    yield f"def run({tensors}):"
+    yield "    nonlocal compiled"
+    yield "    with torch.cuda.device(device):"
+    yield "        if compiled is None:"
+    yield f"            compiled = {entry}[(programs,)]({arguments}, {options})"
+    # What the compiler specializes on is the same for all tensors that `run` takes, so there is nothing to look up.
+    yield "        else:"
+    yield f"            compiled[(programs, 1, 1)]({arguments})"
+    yield "    return compiled"
     yield ""
     yield "return run"
 
@@ -96,10 +118,11 @@ def _descriptor(argument: Argument, param: ir.Param, names: Names) -> Iterator[s
     size = param.type.dtype.bytes
     for stride in param.type.strides[:-1]:
         yield _check(f"{host(stride, names)} * {size} % 16 == 0", f"rows of {param.name} must be multiples of 16 bytes")
-    yield f"{argument.name} = TensorDescriptor("
-    yield f"    {names(param.name)}, {_shape(param, names)}, {_strides(param, names)}, {list(argument.block)},"
-    yield f"    {argument.layout},"
+    yield f"{argument.name} = dict("
+    yield f"    shape={_shape(param, names)}, strides={_strides(param, names)}, block_shape={list(argument.block)},"
+    yield f'    layout={argument.layout}, padding="zero",'
     yield ")"
+    yield f"TensorDescriptor({names(param.name)}, **{argument.name})  # raises if it is not possible"
 
 
 def _shape(param: ir.Param, names: Names) -> str:

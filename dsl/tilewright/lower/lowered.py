@@ -61,9 +61,10 @@ class LaunchPlan:
 class Lowered:
     """A kernel as a self-contained Python module that imports only triton (and torch inside its launch functions).
 
-    The module defines `entry` (the Gluon kernel), `prepare(*tensors)`, which checks the tensors and returns a function
-    that launches the kernel on them, and `launch(*tensors)`, which does both. `line_map` holds (line, start, end): from
-    that 1-based line on, up to the next entry, the text comes from that span of the kernel.
+    The module defines `entry` (the Gluon kernel), `bind(*tensors)`, which checks the tensors and returns a function
+    that launches the kernel on tensors like them, `prepare(*tensors)`, whose result launches it on these, and
+    `launch(*tensors)`, which does it at once. `line_map` holds (line, start, end): from that 1-based line on, up to the
+    next entry, the text comes from that span of the kernel.
     """
 
     name: str

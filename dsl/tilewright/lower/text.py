@@ -14,9 +14,10 @@ _RESERVED = frozenset((
     "tcgen05_mma", "tcgen05_commit", "allocate_tensor_memory", "TensorMemoryLayout",
     "warpgroup_mma", "warpgroup_mma_wait", "TensorDescriptor", "PropagateNan", "NAN", "tanh_", "max_", "min_", "add_",
     "multiply_", "argmax_", "argmin_", "floordiv_", "mod_", "philox_", "to_f8e5m2_", "uniform_", "libdevice",
-    "launch", "prepare", "run", "check", "tiles", "programs", "processors", "slot", "axis", "extent", "stride",
-    "message", "holds", "min", "max", "range", "zip", "enumerate", "float", "int", "bool", "print", "len",
-    "isinstance", "ValueError",
+    "launch", "prepare", "bind", "run", "check", "describe", "compiled", "device", "facts", "made", "tensor",
+    "tiles", "programs", "processors", "slot", "axis", "extent", "stride",
+    "message", "holds", "min", "max", "range", "zip", "enumerate", "float", "int", "bool", "print", "len", "dict",
+    "object", "isinstance", "ValueError",
 ))  # fmt: skip
 
 

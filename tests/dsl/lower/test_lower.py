@@ -107,7 +107,7 @@ def test_names_of_a_kernel_never_hide_those_of_the_module() -> None:
     )  # fmt: skip
     low = lower(k)
     functions = [n for n in ast.parse(low.source).body if isinstance(n, ast.FunctionDef)]
-    assert [f.name for f in functions] == ["prepare_2", "prepare", "launch"]
+    assert [f.name for f in functions] == ["prepare_2", "bind", "prepare", "launch"]
     assert [a.arg for a in functions[0].args.args] == ["gl_2", "tma_2", "launch_2", "N"]
 
 

@@ -13,9 +13,9 @@ from time import perf_counter
 
 import numpy as np
 
+from tilewright.arguments import check_assumptions
 from tilewright.dtypes import i1, i32
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
-from tilewright.interpret.arguments import check_assumptions
 from tilewright.interpret.execution import compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import Array, decode
 from tilewright.ir import expr as ex

@@ -1,0 +1,133 @@
+"""Calls on tensors of torch: what a call needs is found out once for a kind of arguments; later ones only launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, cast
+
+from tilewright import arguments
+from tilewright.arguments import ArgumentError, TensorFacts, check_count
+from tilewright.dtypes import DType
+from tilewright.ir import nodes as ir
+from tilewright.lower import Lowered
+from tilewright.lower.load import load_module
+from tilewright.targets import target
+
+Launch = Callable[..., Any]
+
+MOST_KINDS = 4096
+"""Kinds of arguments that are remembered for a kernel, so that ever new shapes do not fill the memory."""
+
+
+class LaunchError(RuntimeError):
+    """A launch is not possible as things stand: a GPU that the kernel is not for, or a first launch inside a graph."""
+
+
+class Launcher:
+    """Launches one kernel on CUDA tensors, on their device and its current stream.
+
+    Arguments that agree in shapes, strides, types, device and alignment are checked and prepared once. A launch with
+    known arguments allocates nothing and waits for nothing, so a CUDA graph may capture it. Safe to call from several
+    threads.
+    """
+
+    def __init__(self, kernel: ir.Kernel, lower: Callable[[], Lowered]) -> None:
+        """`lower` gives the generated code; it is called at the first launch."""
+        self._kernel, self._lower = kernel, lower
+        self._known: dict[Any, Launch] = {}
+        self._ready: set[object] = set()
+        self._lock = Lock()
+
+    def find(self, given: Sequence[Any]) -> Launch | None:
+        """The launch for arguments of a kind that was seen before; None for others, tensors or not."""
+        try:
+            return self._known.get(_kind(given))
+        except (AttributeError, TypeError, RuntimeError):
+            return None  # something that is not a dense tensor
+
+    def first(self, given: Sequence[Any]) -> None:
+        """Check arguments of a new kind, launch, and remember how.
+
+        Raises ArgumentError for arguments that do not fit, LaunchError, LoweringError, and what the compiler raises.
+        """
+        facts = self._facts(given)
+        arguments.bind(self._kernel, facts, _torch_types)
+        import torch  # pyright: ignore[reportMissingImports]
+
+        # One thread compiles; those that wait for it then find what it found.
+        with self._lock:
+            launch = self.find(given) or self._prepare(given, cast(Any, torch), given[0].device)
+            launch(*given)
+            self._ready.add(given[0].device)
+            if len(self._known) >= MOST_KINDS:
+                self._known.clear()
+            self._known[_kind(given)] = launch
+
+    def _prepare(self, given: Sequence[Any], torch: Any, device: Any) -> Launch:
+        if device not in self._ready:
+            self._check_device(torch, device)
+        bind = self._module().bind
+        try:
+            launch: Launch = bind(*given)
+        except ValueError as error:
+            raise ArgumentError(f"{self._kernel.name}: {error}") from None
+        return launch
+
+    def _module(self) -> Any:
+        try:
+            return load_module(self._lower())
+        except ImportError as error:
+            raise LaunchError(f"launching needs torch and triton ({error}): pip install 'tilewright[gpu]'") from error
+
+    def _facts(self, given: Sequence[Any]) -> list[TensorFacts]:
+        check_count(self._kernel, len(given))
+        found: list[TensorFacts] = []
+        for param, argument in zip(self._kernel.params, given, strict=True):
+            try:
+                dtype = str(argument.dtype).removeprefix("torch.")
+                shape, strides = tuple(argument.shape), tuple(argument.stride())
+                found.append(TensorFacts(dtype, shape, strides, str(argument.device)))
+            except (AttributeError, TypeError, RuntimeError):
+                where = f"{type(argument).__module__}.{type(argument).__qualname__}"
+                raise ArgumentError(
+                    f"{self._kernel.name}: {param.name} is a {where}, expected a dense tensor of torch on a GPU, "
+                    "as the other arguments are"
+                ) from None
+        return found
+
+    def _check_device(self, torch: Any, device: Any) -> None:
+        """The kernel is for this GPU, and compiling and loading it now is allowed."""
+        name = self._kernel.name
+        if device.type != "cuda":
+            raise LaunchError(f"{name}: tensors on {device} cannot be launched on; there are cuda and cpu")
+        wanted = target(self._kernel.target)
+        if torch.version.hip is not None:
+            has = str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
+            fits = wanted.arch == has
+        else:
+            major, minor = torch.cuda.get_device_capability(device)
+            has, arch = f"sm_{major}{minor}", major * 10 + minor
+            exact = wanted.name.endswith("a")
+            fits = isinstance(wanted.arch, int) and (arch == wanted.arch if exact else arch >= wanted.arch)
+        if not fits:
+            raise LaunchError(
+                f"{name} is for {wanted.name}, and {device} is a {torch.cuda.get_device_name(device)} ({has}); "
+                f'{name}.using(target="…") gives the kernel another target'
+            )
+        with torch.cuda.device(device):
+            capturing = torch.cuda.is_current_stream_capturing()
+        if capturing:
+            raise LaunchError(
+                f"{name} is not compiled for {device} yet, which a CUDA graph cannot capture: "
+                f"launch it once with such arguments before the capture"
+            )
+
+
+def _kind(given: Sequence[Any]) -> tuple[Any, ...]:
+    """What decides how tensors are launched on."""
+    return tuple([(a.shape, a.stride(), a.dtype, a.device, a.data_ptr() & 15) for a in given])
+
+
+def _torch_types(dtype: DType) -> tuple[str, ...]:
+    return (dtype.torch,)
