@@ -16,6 +16,7 @@ from tilewright.layout import LayoutError
 from tilewright.source import NO_SPAN, Span
 
 from .async_.model import AsyncResult
+from .dies import tile_number
 from .integers import Binder, Decider, Decision, Question
 from .walk import first_failure
 
@@ -221,9 +222,14 @@ class _Walker:
                 binder = Binder(self._fresh(var), var, "loop", lo, hi, step, stmt.span)
                 return self._loop(body, binder, env, scope)
             case ir.Programs(var=var, count=count, body=body):
+                numbered = tile_number(stmt)
                 count, scope = self._resolve(count, env, scope, stmt.span)
-                binder = Binder(self._fresh(var), var, "program", ex.Int(0), count, 1, stmt.span)
-                return self._loop(body, binder, env, scope)
+                if numbered is None:
+                    binder = Binder(self._fresh(var), var, "program", ex.Int(0), count, 1, stmt.span)
+                    return self._loop(body, binder, env, scope)
+                name, dies = numbered
+                binder = Binder(self._fresh(name), name, "program", ex.Int(0), count, 1, stmt.span, dies)
+                return self._loop(body[1:], binder, env, scope)
             case ir.If(cond=cond, then=then, orelse=orelse):
                 cond, scope = self._resolve(cond, env, scope, stmt.span)
                 return self._branch(cond, then, orelse, env, scope, stmt.span)

@@ -48,6 +48,7 @@ from tilewright.surface import (
     wait,
     wgmma,
     wgmma_wait,
+    xcd,
     zeros,
 )  # fmt: skip
 from tilewright.surface_tiles import (
@@ -272,6 +273,7 @@ __all__ = [
     "wait",
     "wgmma",
     "wgmma_wait",
+    "xcd",
     "where",
     "zeros",
 ]

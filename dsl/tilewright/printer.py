@@ -135,8 +135,15 @@ class _Printer:
 
     def tiles(self, stmt: ir.Tiles) -> str:
         args = [ex.show(c) for c in stmt.counts]
-        if isinstance(stmt.order, ir.Grouped):
-            args.append(f"order=tw.grouped({stmt.order.rows})")
+        match stmt.order:
+            case ir.Grouped(rows):
+                args.append(f"order=tw.grouped({rows})")
+            case ir.Xcd(dies, ir.Grouped(rows)):
+                args.append(f"order=tw.xcd({dies}, tw.grouped({rows}))")
+            case ir.Xcd(dies):
+                args.append(f"order=tw.xcd({dies})")
+            case ir.RowMajor():
+                pass
         if stmt.persistent:
             args.append("persistent=True")
         return f"tw.tiles({', '.join(args)})"

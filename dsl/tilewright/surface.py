@@ -80,6 +80,15 @@ def grouped(rows: int) -> Order:
     in_kernel("grouped")
 
 
+def xcd(dies: int, order: Order | None = None) -> Order:
+    """Grid order for AMD GPUs of several dies (8 XCDs on MI300X and MI350): each takes a run of neighbours in `order`.
+
+    Programs go round the dies, and each die has an L2 cache of its own, so neighbours would not meet there otherwise.
+    `order` is `tw.row_major()` (the default) or `tw.grouped(rows)`. Other GPUs take the tiles in `order`.
+    """
+    in_kernel("xcd")
+
+
 def row_major() -> Order:
     """Grid order: the last axis runs fastest (the default)."""
     in_kernel("row_major")

@@ -1,7 +1,8 @@
 """What each GPU target can do: limits and instructions, with where the numbers come from.
 
 NVIDIA: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per Compute
-Capability"; instructions from the PTX ISA ("Target ISA Notes" of each instruction). AMD: see `_amd`.
+Capability"; instructions from the PTX ISA ("Target ISA Notes" of each instruction). A test asks ptxas for instructions,
+threads and blocks. AMD: see `_amd`.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
         _nvidia("sm_80", 80, (163, 164), 2048, 32, _AMPERE),
+        _nvidia("sm_86", 86, (99, 100), 1536, 16, _AMPERE),
         _nvidia("sm_89", 89, (99, 100), 1536, 24, _AMPERE),
         _nvidia("sm_90a", 90, (227, 228), 2048, 32, _HOPPER),
         _nvidia("sm_100a", 100, (227, 228), 2048, 32, _BLACKWELL),

@@ -11,6 +11,7 @@ from tilewright.problem import Edit, Fix, Related, Severity
 from tilewright.source import NO_SPAN, Span
 
 from ..context import KernelContext, Site
+from ..dies import program_of_tile
 from ..integers import Decision
 from ..report import Counterexample, Family, Finding, Obligation, TraceStep
 
@@ -118,7 +119,7 @@ def counterexample(
         if b.name not in model:
             continue
         if b.kind == "program" and program is None and b.span not in persistent:
-            program = model[b.name]
+            program = program_of_tile(model[b.name], ex.evaluate(b.hi, model), b.dies)
         iteration[b.label] = model[b.name]
         trace.append(TraceStep(b.span, f"{b.label} = {model[b.name]}", site.role))
     trace.append(TraceStep(site.stmt.span, _described(site.stmt), site.role))

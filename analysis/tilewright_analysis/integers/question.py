@@ -21,7 +21,8 @@ class Binder:
 
     `label` is the name in the source; `name` is unique in the kernel. `free` symbols stand for values that are not
     tracked (a counter carried around a loop); nothing but the facts is known of them, and a counterexample
-    that needs them proves nothing.
+    that needs them proves nothing. `dies`: the symbol is the tile number that a program takes when the tiles are
+    spread over so many dies (`ir.xcd_number`), not the number of the program.
     """
 
     name: str
@@ -31,13 +32,14 @@ class Binder:
     hi: ex.Expr = ex.Int(0)
     step: int = 1
     span: Span = field(default=NO_SPAN, compare=False)
+    dies: int = 1
 
     def renamed(self, suffix: str, names: frozenset[str]) -> Binder:
         """The binder with `suffix` on its own name and on those of `names` in its bounds."""
         env: dict[str, ex.Expr] = {n: ex.Var(n + suffix) for n in names}
         return Binder(
             self.name + suffix, self.label, self.kind,
-            ex.substitute(self.lo, env), ex.substitute(self.hi, env), self.step, self.span,
+            ex.substitute(self.lo, env), ex.substitute(self.hi, env), self.step, self.span, self.dies,
         )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
     target = TARGETS[kernel.target]
     _check_target(kernel.body, target)
-    block = expand_tiles(split_tiles(kernel.body, names), names)
+    block = expand_tiles(split_tiles(kernel.body, names), names, target)
     block = (
         expand_split_tensor(kernel, block, names) if target.has("tcgen05") else expand_split(kernel.warps, block, names)
     )

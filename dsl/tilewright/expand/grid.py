@@ -7,25 +7,34 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
 from tilewright.ir.types import ScalarType
+from tilewright.targets import Target
 
 
-def expand_tiles(block: ir.Block, names: Names) -> ir.Block:
+def expand_tiles(block: ir.Block, names: Names, target: Target) -> ir.Block:
     """`block` with each `Tiles` replaced."""
-    return ir.rewrite(block, lambda s: (_programs(s, names),) if isinstance(s, ir.Tiles) else None)
+    return ir.rewrite(block, lambda s: (_programs(s, names, target),) if isinstance(s, ir.Tiles) else None)
 
 
-def _programs(tiles: ir.Tiles, names: Names) -> ir.Programs:
-    if len(tiles.vars) == 1:
-        return ir.Programs(tiles.vars[0], tiles.counts[0], tiles.persistent, tiles.body, span=tiles.span)
+def _programs(tiles: ir.Tiles, names: Names, target: Target) -> ir.Programs:
     count = tiles.counts[0]
     for other in tiles.counts[1:]:
         count = ex.mul(count, other)
-    t = names.new("t", ScalarType())
-    if isinstance(tiles.order, ir.Grouped):
-        coordinates = _grouped(tiles, tiles.order.rows, Var(t), names)
-    else:
-        coordinates = _row_major(tiles, Var(t))
-    return ir.Programs(t, count, tiles.persistent, coordinates + tiles.body, span=tiles.span)
+    order, single = tiles.order, len(tiles.vars) == 1
+    dies = order.dies if isinstance(order, ir.Xcd) and target.backend == "hip" else 1
+    if isinstance(order, ir.Xcd):
+        order = order.inner
+    coordinates: ir.Block = ()
+    program = tiles.vars[0] if single and dies == 1 else names.new("t", ScalarType())
+    number = program
+    if dies > 1:
+        number = tiles.vars[0] if single else names.new("number", ScalarType())
+        value, note = ir.xcd_number(Var(program), count, dies), f"tile number: each of {dies} dies takes a run of them"
+        coordinates = (ir.Assign(number, value, span=tiles.span, note=note),)
+    if isinstance(order, ir.Grouped):
+        coordinates += _grouped(tiles, order.rows, Var(number), names)
+    elif not single:
+        coordinates += _row_major(tiles, Var(number))
+    return ir.Programs(program, count, tiles.persistent, coordinates + tiles.body, span=tiles.span)
 
 
 def _row_major(tiles: ir.Tiles, t: ir.Expr) -> ir.Block:

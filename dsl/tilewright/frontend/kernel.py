@@ -113,6 +113,13 @@ def _options(work: Operations, node: Node) -> _Options:
                     options.reference = value
                 case "target" | "warps" | "reference":
                     raise work.fault("TW009", f"{key}= does not take {describe(value)}", argument)
+                case "cluster":
+                    raise work.fault(
+                        "TW009",
+                        "clusters are not supported: Gluon of Triton 3.6 launches them, but copies to one block only "
+                        "and arrives on barriers of its own block; leave cluster= out",
+                        argument,
+                    )
                 case _:
                     raise work.fault(
                         "TW009", f"tw.kernel has no option '{key}'; it has target, warps, reference", argument

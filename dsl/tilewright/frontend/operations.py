@@ -35,6 +35,8 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
 from tilewright.targets import TARGETS
 
+_MOST_DIES = 64
+
 
 class Operations(TensorMemoryOperations):
     """Evaluates calls of built-in operations and methods."""
@@ -179,9 +181,11 @@ class Operations(TensorMemoryOperations):
         exprs = tuple(self.scalar(node, c, "a number of tiles") for c in counts)
         if not exprs or len(exprs) > 3:
             raise self.fault("TW005", f"a grid has 1 to 3 axes, not {len(exprs)}", node)
-        if not isinstance(order, ir.Grouped | ir.RowMajor):
-            raise self.fault("TW009", f"order is tw.row_major() or tw.grouped(rows), not {describe(order)}", node)
-        if isinstance(order, ir.Grouped) and len(exprs) < 2:
+        if not isinstance(order, ir.Grouped | ir.RowMajor | ir.Xcd):
+            raise self.fault(
+                "TW009", f"order is tw.row_major(), tw.grouped(rows) or tw.xcd(dies), not {describe(order)}", node
+            )
+        if isinstance(order.inner if isinstance(order, ir.Xcd) else order, ir.Grouped) and len(exprs) < 2:
             raise self.fault("TW009", "grouped order is for grids of 2 or 3 axes, this one has 1", node)
         flag = bool(self.integer(node, persistent, "persistent"))
         return RangeValue("tiles", Int(0), Int(0), 1, counts=exprs, order=order, persistent=flag)
@@ -191,6 +195,16 @@ class Operations(TensorMemoryOperations):
         if count < 1:
             raise self.fault("TW009", f"a group has at least one row, not {count}", node)
         return ir.Grouped(count)
+
+    def op_xcd(self, node: Node, dies: Value, order: Value = ir.RowMajor()) -> Value:
+        count = self.integer(node, dies, "the number of dies")
+        if not 1 <= count <= _MOST_DIES:
+            raise self.fault("TW009", f"a GPU has 1 to {_MOST_DIES} dies, not {count}", node)
+        if not isinstance(order, ir.Grouped | ir.RowMajor):
+            raise self.fault(
+                "TW009", f"within a die the order is tw.row_major() or tw.grouped(rows), not {describe(order)}", node
+            )
+        return ir.Xcd(count, order)
 
     def op_row_major(self, node: Node) -> Value:
         return ir.RowMajor()

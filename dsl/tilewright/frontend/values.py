@@ -139,7 +139,7 @@ Value = (
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
     | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper
-    | ir.Grouped | ir.RowMajor | Unusable
+    | ir.Grouped | ir.RowMajor | ir.Xcd | Unusable
 )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def describe(value: Value) -> str:
             return "a choice"
         case Helper(name=name):
             return f"the helper '{name}'"
-        case ir.Grouped() | ir.RowMajor():
+        case ir.Grouped() | ir.RowMajor() | ir.Xcd():
             return "a grid order"
         case Unusable():
             return "a name without a value"

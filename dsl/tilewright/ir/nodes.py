@@ -45,6 +45,7 @@ from tilewright.ir.explicit import (
     WgmmaWait,
 )
 from tilewright.ir.expr import Expr
+from tilewright.ir.orders import Grouped, Order, RowMajor, Xcd, xcd_number
 from tilewright.ir.types import GlobalType, Type
 from tilewright.source import NO_SPAN, Span
 
@@ -161,21 +162,6 @@ class If(Stmt):
     cond: Expr
     then: Block
     orelse: Block = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """Grid order: groups of `rows` tile rows, each walked column by column for L2 reuse; the last may be lower."""
-
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowMajor:
-    """Grid order: the last coordinate runs fastest."""
-
-
-Order = Grouped | RowMajor
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,9 +406,11 @@ __all__ = [
     "View",
     "Wgmma",
     "WgmmaWait",
+    "Xcd",
     "children",
     "is_explicit",
     "operands",
     "rewrite",
     "walk",
+    "xcd_number",
 ]

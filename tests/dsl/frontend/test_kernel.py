@@ -160,6 +160,7 @@ def test_options_of_the_decorator_are_checked():
         ('target="sm_1"', "unknown target"),
         ("warps=3", "warps, not 3"),
         ("speed=9", "no option 'speed'"),
+        ("cluster=2", "clusters are not supported"),
     ]:
         _, module = elaborate("pass", decorator=f"@tw.kernel({option})")
         assert any(word in p.message for p in module.all_problems)
