@@ -14,7 +14,7 @@ from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.ir.expr import Var
 from tilewright.ir.types import TensorMemoryType
 from tilewright.source import SourceText
-from tilewright_analysis import check_kernel
+from tilewright_analysis import check_kernel, check_unit
 from tilewright_analysis.checks.asynchronous import CODES
 from tilewright_analysis.perf import hints
 from tilewright_analysis.report import KernelReport
@@ -81,6 +81,15 @@ def test_the_expansion_is_proved(sizes: dict[str, int]) -> None:
     assert report.verdict == "proved", [f.message for f in report.findings]
     asynchronous = {o.code for o in report.obligations if o.code in CODES}
     assert {"TW101", "TW102", "TW103", "TW203", "TW204", "TW401", "TW402", "TW403", "TW405", "TW407"} <= asynchronous
+
+
+@pytest.mark.parametrize("name", ["gemm_nt", "gemm_tn"])
+def test_transposed_operands_are_proved(name: str) -> None:
+    path = GEMM.with_name("transposed_gemm.py")
+    unit = parse_module(SourceText(path.read_bytes(), str(path))).unit(name)
+    assert unit is not None
+    report = check_unit(unit.with_consts("sm_100a", STAGES=2))
+    assert report.verdict == "proved", [f.message for f in report.findings]
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -65,7 +65,7 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                         columns = {d[-1] for d in right} or {None}
                         put(tile(o.dst), frozenset((r, k) for r in rows for k in columns), over | acc)
                     case c.TensorProduct(a=a, b=b, acc=acc):
-                        left, right = axes.get(a.buffer.name, none), axes.get(b.buffer.name, none)
+                        left, right = stage(a), stage(b)
                         inner = {d[-1] for d in left if d} | {d[0] for d in right if d}
                         rows, columns = {d[0] for d in left} or {None}, {d[-1] for d in right} or {None}
                         over = frozenset(d for d in inner if d is not None)

@@ -42,7 +42,7 @@ class TensorMachine(Machine):
         self._access(s, p, o, o.acc, stage, write=True, generic=False, queue=queue, token=token)
         p.known = before
         p.tensor.add(token)
-        value = self.tags.product(s, p, o, a, b, held, o.a.buffer.shape[-1], None)
+        value = self.tags.product(s, p, o, a, b, held, o.a.shape[-1], None)
         s.content[o.acc.buffer.name, stage] = self.tags.made(p, value)
         return True
 
