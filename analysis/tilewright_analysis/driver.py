@@ -12,6 +12,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.layout import LayoutError
 from tilewright.problem import Problem
+from tilewright.source import Span
 
 from .checks import CHECKS, Check
 from .checks.outcome import unknown
@@ -64,11 +65,18 @@ def check_kernel(
     context = KernelContext(explicit, Decider(limits.effort, stop), written=kernel, source=source)
     context.deadline = begin + limits.seconds
     found: list[Obligation] = []
+    told: set[tuple[str, Span, str, str]] = set()
     for check in checks:
         if stop():
             break
         late = context.seconds_left() <= 0
         for obligation in _run(check, context, late):
+            if obligation.verdict != "proved":
+                # Pieces of a tile and turns of an unrolled loop have one place in the text, which is told once.
+                key = (obligation.code, obligation.span, obligation.what, obligation.verdict)
+                if key in told:
+                    continue
+                told.add(key)
             found.append(obligation)
             if obligation.verdict == "refuted":
                 context.refuted.add(obligation.code)

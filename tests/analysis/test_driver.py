@@ -193,3 +193,19 @@ def test_assumptions_of_the_kernel_hold_in_every_counterexample() -> None:
     assert example is not None
     assert example.sizes["N"] % 3 == 0
     assert example.sizes["M"] > 5
+
+
+def test_a_fault_of_a_tile_in_pieces_is_told_once() -> None:
+    report = check("""
+@tw.kernel(target="sm_80", warps=4)
+def softmax(X: Global[f32, M, N], Y: Global[f32, M, N]):
+    tw.assume(N <= 96)
+    for i in tw.tiles(M):
+        x = tw.load(X.tile((i, 0), (1, 96)), other=0.0)
+        e = tw.exp(x)
+        tw.store(Y.tile((i, 0), (1, 96)), e / tw.sum(e, axis=1, keep_dims=True))
+""")
+    (finding,) = report.findings
+    assert finding.code == "TW104" and finding.counterexample is not None and finding.counterexample.replayed
+    # A mask of one piece would not fit the tile that the text speaks of.
+    assert not finding.fixes

@@ -65,3 +65,13 @@ def test_one_kernel_is_checked_and_compiled_for_amd(tilewright: Run) -> None:
     assert status == 2 and "is for gfx942, for which there is no PTX; --emit amdgcn" in err
     status, _, err = tilewright("lower", name, "--emit", "amdgcn")
     assert status == 2 and "there is no AMD assembly; --emit ptx or sass" in err
+
+
+def test_two_edits_of_one_line_are_shown_as_one(tilewright: Run, tmp_path: Path) -> None:
+    path = tmp_path / "softmax.py"
+    text = (EXAMPLES / "softmax.py").read_text(encoding="utf-8").replace("other=-tw.inf", "other=0.0")
+    path.write_text(text, encoding="utf-8")
+    status, out, _ = tilewright("check", str(path))
+    assert status == 1
+    added = [line.strip() for line in out.splitlines() if line.startswith("    + ")]
+    assert any("tw.where(" in line and line.count("(") == line.count(")") for line in added), out

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tilewright.problem import Fix
+from tilewright.problem import Edit, Fix
 from tilewright.source import SourceText, Span
 from tilewright_analysis.report import Counterexample, Finding, KernelReport, Obligation
 from tilewright_server.output.results import FileResult
@@ -101,15 +101,30 @@ def _counterexample(example: Counterexample, source: SourceText) -> Iterator[Tex
 
 def _fix(fix: Fix, source: SourceText) -> Iterator[Text]:
     yield Text.assemble(("  fix: ", "bold green"), fix.title)
-    for edit in fix.edits:
-        first, last = source.line_of(edit.span.start), source.line_of(edit.span.end)
+    for first, last, edits in _by_lines(fix, source):
         old = [source.line_text(line) for line in range(first, last + 1)]
-        head = source.data[source.line_starts[first] : edit.span.start].decode("utf-8", "replace")
-        tail = source.line_text(last)[_characters(source, last, edit.span.end) :]
+        new, at = "", source.line_starts[first]
+        for edit in edits:
+            new += source.data[at : edit.span.start].decode("utf-8", "replace") + edit.text
+            at = edit.span.end
+        new += source.line_text(last)[_characters(source, last, at) :]
         for line in old:
             yield Text(f"    - {line}", style="red")
-        for line in (head + edit.text + tail).splitlines():
+        for line in new.splitlines():
             yield Text(f"    + {line}", style="green")
+
+
+def _by_lines(fix: Fix, source: SourceText) -> Iterator[tuple[int, int, list[Edit]]]:
+    """The edits in the order of the text, those that share a line together, with their first and last line."""
+    found: list[tuple[int, int, list[Edit]]] = []
+    for edit in sorted(fix.edits, key=lambda e: (e.span.start, e.span.end)):
+        first, last = source.line_of(edit.span.start), source.line_of(edit.span.end)
+        if found and first <= found[-1][1]:
+            start, end, edits = found.pop()
+            found.append((start, max(end, last), [*edits, edit]))
+        else:
+            found.append((first, last, [edit]))
+    yield from found
 
 
 def _characters(source: SourceText, line: int, offset: int) -> int:

@@ -16,6 +16,7 @@ from itertools import groupby
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.shapes import parts_of
 from tilewright.ir.types import TileType
 from tilewright.problem import Edit, Fix, Related
 from tilewright.source import NO_SPAN, Span
@@ -154,7 +155,10 @@ def _where_fix(context: KernelContext, use: Use) -> Fix | None:
     if not isinstance(shape, TileType) or not shape.dtype.is_float or use.kind == "accumulation":
         return None
     argument = _first_argument(context.source, stmt.span)
-    if argument is None:
+    # The statement may be about a piece of a tile, and the text is about the whole.
+    if argument is None or any(
+        isinstance(t, TileType) and any(len(parts_of(n)) > 1 for n in t.shape) for t in context.written.types.values()
+    ):
         return None
     prefix = call_prefix(context)
     edge, rank = edges[0], len(shape.shape)
