@@ -10,6 +10,7 @@ from time import perf_counter
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.erase import without_tags
 from tilewright.ir.stages import seen
 from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import LayoutError
@@ -70,6 +71,8 @@ class GridSite:
 class KernelContext:
     """One explicit kernel, its sites, and the decider that answers questions about it.
 
+    `kernel` is without its statements about tags, `tagged` with them.
+
     `source` is the text of the kernel if there is one, `written` the kernel before expansion: spans of fixes refer to
     both.
     """
@@ -77,7 +80,8 @@ class KernelContext:
     def __init__(
         self, kernel: ir.Kernel, decider: Decider, *, written: ir.Kernel | None = None, source: str | None = None
     ) -> None:
-        self.kernel = kernel
+        self.kernel = without_tags(kernel)
+        self.tagged = kernel
         self.decider = decider
         self.written = written or kernel
         self.source = source

@@ -138,7 +138,7 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
     try:
         for obligation in check.run(context):
             yield replace(
-                replayed(context.kernel, obligation, context.decider, context.refuted), milliseconds=_ms(begin)
+                replayed(context.tagged, obligation, context.decider, context.refuted), milliseconds=_ms(begin)
             )
             begin = perf_counter()
     except Exception as error:

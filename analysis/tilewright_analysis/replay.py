@@ -16,6 +16,7 @@ from tilewright.interpret import KINDS_OF_CODE, ArgumentError, Kind, Limits, Sch
 from tilewright.interpret.execution import compile_kernel
 from tilewright.interpret.replaying import attempt
 from tilewright.ir import nodes as ir
+from tilewright.ir.erase import without_other_expectations
 from tilewright.ir.expr import EvaluationError, Size, evaluate
 
 from .checks.outcome import situation
@@ -58,6 +59,8 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
         obligation, example = replace(obligation, finding=finding), shown
     if example is None or example.replayed or not feasible(kernel, example.sizes):
         return obligation
+    if obligation.code == "TW106":
+        kernel = without_other_expectations(kernel, obligation.span)
     tries = _ASYNC_TRIES if obligation.family in ("async", "tags") else 0
     try:
         found = _run(kernel, example.sizes, tries, obligation.code)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.tagging import Holder, holders, parameter_names, source
 from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType
 from tilewright.layout import Swizzled, SwizzledShared
 
@@ -22,6 +23,8 @@ _INFIX: dict[str, tuple[str, int]] = {
     "le": ("<=", 4), "gt": (">", 4), "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4),
 }  # fmt: skip
 _ATOM, _UNARY = 20, 11
+# Names that mean something in what is printed.
+_PRINTED = ("tw", "range", "min", "max")
 
 
 def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
@@ -216,6 +219,10 @@ class _Printer:
                 return "tw.fence_async()"
             case ir.Sync():
                 return "tw.sync()"
+            case ir.Tag():
+                return self.tags(stmt)
+            case ir.ExpectTags():
+                return f"tw.expect({self.over_elements(stmt, stmt.cond)})"
             case _:
                 raise AssertionError(f"no source form for {type(stmt).__name__}")
 
@@ -224,6 +231,23 @@ class _Printer:
             self.pending[dst] = (text, strength)
             return ""
         return f"{self.names.get(dst, dst)} = {text}"
+
+    # -------------------------------------------------------------------------------- tags
+
+    def tags(self, stmt: ir.Tag) -> str:
+        target = self.holder(stmt.of)
+        tags = ", ".join(f"{name}={self.over_elements(stmt, e)}" for name, e in stmt.tags)
+        call = f"tw.tag({target}, {tags})"
+        return call if isinstance(stmt.of, ir.BufRef) else f"{target} = {call}"
+
+    def over_elements(self, stmt: ir.Tag | ir.ExpectTags, expr: ex.Expr) -> str:
+        kernel = self.kernel
+        taken = {*_PRINTED, *kernel.types, *kernel.sizes, *(p.name for p in kernel.params), *self.names.values()}
+        names = parameter_names(stmt.names, taken.__contains__)
+        return f"lambda {', '.join(names.values())}: {source(expr, stmt.uses, self.holder, names)}"
+
+    def holder(self, of: Holder) -> str:
+        return self.stage(of) if isinstance(of, ir.BufRef) else self.names.get(of, of)
 
     # -------------------------------------------------------------------------------- operands
 
@@ -343,6 +367,8 @@ def _names_of_temporaries(kernel: ir.Kernel) -> dict[str, str]:
     def go(block: ir.Block) -> None:
         waiting: list[str] = []
         for stmt in block:
+            if isinstance(stmt, ir.Tag | ir.ExpectTags):
+                continue
             read = set(_tiles_read(stmt))
             waiting = [t for t in waiting if t not in read]
             dst = getattr(stmt, "dst", None)
@@ -377,6 +403,8 @@ def _tiles_read(stmt: ir.Stmt) -> list[str]:
             return [a, acc]
         case ir.Wgmma(acc=acc):
             return [acc]
+        case ir.Tag() | ir.ExpectTags():
+            return [h for h in holders(stmt) if isinstance(h, str)] * 2
         case _:
             return []
 

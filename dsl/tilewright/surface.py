@@ -16,6 +16,7 @@ from tilewright.surface_values import (
     Accumulator,
     Barrier,
     Order,
+    Scalar,
     Shared,
     SharedLayoutSpec,
     Size,
@@ -62,6 +63,36 @@ def assume(condition: Any) -> None:
 def func(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a helper that kernels may call. It is inlined, and it is not executed as Python either."""
     return function
+
+
+def tag_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a helper that says which tags the result of an operation has, from those of its operands.
+
+    It takes the result first, then the operands, and returns `tw.tag(result, …)`. It computes nothing, and the verifier
+    takes it at its word.
+    """
+    return function
+
+
+@overload
+def tag(x: Stage, /, **tags: Any) -> None: ...
+@overload
+def tag(x: Tile, /, **tags: Callable[[Scalar], Any]) -> Tile: ...
+@overload
+def tag(x: Tile, /, **tags: Callable[[Scalar, Scalar], Any]) -> Tile: ...
+@overload
+def tag(x: Tile, /, **tags: Callable[[Scalar, Scalar, Scalar], Any]) -> Tile: ...
+@overload
+def tag(x: Tile, /, **tags: Callable[[Scalar, Scalar, Scalar, Scalar], Any]) -> Tile: ...
+def tag(x: Any, /, **tags: Any) -> Any:
+    """The tile with tags: named integers that each of its elements carries along, `x = tw.tag(x, SLOT=lambda i, j: j)`.
+
+    A tag is a function of the element, with as many parameters as the tile has dimensions, over scalars in scope and
+    tags of other tiles (`a[i, j // 2].K`). Elements loaded from a tensor carry, by themselves, their coordinate along
+    each dimension that has a size for extent. Tags cost nothing: they exist for `tw.expect`, and lowering erases them.
+    A stage of shared memory is tagged by a statement of its own, without a result.
+    """
+    in_kernel("tag")
 
 
 # ------------------------------------------------------------------------------------------------ grid and loops
@@ -200,8 +231,23 @@ def arrive(bar: Slot) -> None:
     in_kernel("arrive")
 
 
-def expect(bar: Slot, bytes: Any) -> None:
-    """One thread arrives and announces that asynchronous copies will deliver `bytes` bytes in this phase."""
+@overload
+def expect(bar: Slot, bytes: Any) -> None: ...
+@overload
+def expect(condition: Callable[[Scalar], Any], /) -> None: ...
+@overload
+def expect(condition: Callable[[Scalar, Scalar], Any], /) -> None: ...
+@overload
+def expect(condition: Callable[[Scalar, Scalar, Scalar], Any], /) -> None: ...
+@overload
+def expect(condition: Callable[[Scalar, Scalar, Scalar, Scalar], Any], /) -> None: ...
+def expect(bar: Any, bytes: Any = None) -> None:
+    """Two operations, told apart by the argument.
+
+    `tw.expect(bar, bytes)`: one thread arrives and announces that asynchronous copies will deliver `bytes` bytes in
+    this phase. `tw.expect(lambda i, j: acc[i, j].M == pm * BM + i)`: the condition on tags holds for all elements; the
+    verifier shows it, and nothing of it is executed. See `tw.tag`.
+    """
     in_kernel("expect")
 
 

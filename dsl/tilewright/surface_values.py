@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from tilewright.dtypes import DType
 
@@ -60,6 +61,14 @@ class Size(Scalar):
         return self.name
 
 
+class Element:
+    """One element of a tile inside a function of elements: `x[i, j].NAME` is the tag NAME that it carries."""
+
+    def __getattr__(self, tag: str) -> Scalar:
+        """A tag: a size of the tensor that the element comes from, or a name that `tw.tag` gave."""
+        in_kernel("tag")
+
+
 class Tile:
     """A tile in registers, spread over the threads of its role.
 
@@ -78,9 +87,17 @@ class Tile:
         """The transposed tile (two dimensions); of a tile that a pipeline loads, a view of its shared memory."""
         in_kernel("T")
 
-    def __getitem__(self, index: Any) -> Tile:
-        """`x[:, None]` adds an axis of extent 1."""
+    @overload
+    def __getitem__(self, index: slice | tuple[slice | EllipsisType | None, *tuple[Any, ...]] | None) -> Tile: ...
+    @overload
+    def __getitem__(self, index: Scalar | int | tuple[Scalar | int, *tuple[Scalar | int, ...]]) -> Element: ...
+    def __getitem__(self, index: Any) -> Any:
+        """`x[:, None]` adds an axis of extent 1; `x[i, j]` is an element, in `tw.tag` and `tw.expect`."""
         in_kernel("index")
+
+    def at(self, warp: Any, lane: Any, register: Any) -> Element:
+        """The element that a thread holds in a register, in `tw.expect`: warp of the role, lane of the warp."""
+        in_kernel("at")
 
     def __add__(self, other: Tile | Scalar | float) -> Tile:
         """Element by element, with NumPy's broadcasting; both sides have the same element type."""
@@ -109,12 +126,24 @@ class Stage:
         """The stage with its two axes exchanged: a view for `tw.load_shared` and matrix instructions, nothing moves."""
         in_kernel("T")
 
+    @overload
+    def __getitem__(self, index: Scalar | int) -> Any: ...
+    @overload
+    def __getitem__(self, index: tuple[Scalar | int, ...]) -> Element: ...
+    def __getitem__(self, index: Any) -> Any:
+        """`x[i, j]` is an element, in `tw.tag` and `tw.expect`."""
+        in_kernel("index")
+
 
 class Shared(Stage):
     """Shared memory: a ring of tiles, indexed by stage, or a single tile."""
 
-    def __getitem__(self, stage: Scalar | int) -> Stage:
-        """The tile of a stage."""
+    @overload
+    def __getitem__(self, index: Scalar | int) -> Stage: ...
+    @overload
+    def __getitem__(self, index: tuple[Scalar | int, ...]) -> Element: ...
+    def __getitem__(self, index: Any) -> Any:
+        """The tile of a stage; of a single tile an element, in `tw.tag` and `tw.expect`."""
         in_kernel("index")
 
 

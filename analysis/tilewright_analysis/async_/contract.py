@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import floor
 
+from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir import tagging
 from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms, named
+from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
@@ -19,8 +24,10 @@ from tilewright_analysis.async_.tags import (
     Axis,
     Cover,
     Fixed,
+    Func,
     Interval,
     Lost,
+    Named,
     Slopes,
     Tag,
     Value,
@@ -37,6 +44,8 @@ from tilewright_analysis.async_.words import sid
 # So many indices of operands are told apart in one sum of products; a convolution has some ten.
 _MOST_PLACES = 32
 
+Find = Callable[[State, Process, str | c.Place], Value | None]
+
 
 class Tags:
     """The tag rules of one program."""
@@ -48,6 +57,7 @@ class Tags:
         self.needs = contracted_dims(program)
         self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
+        self.expectations = Expectations(program, self.facts)
 
     def unknown(self, rank: int) -> Value:
         """A value about which nothing is claimed, after its absence has been reported."""
@@ -82,7 +92,20 @@ class Tags:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
         fixed = united((), tuple(Fixed(d, (self.tag(p, d, at),)) for d, at in box.fixed))
-        return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed, loaded=True)
+        named = self._coordinates(p, box) if self.program.tracked else ()
+        return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed, loaded=True, named=named)
+
+    def _coordinates(self, p: Process, box: c.Box) -> Named:
+        """The coordinates of a view under the names of sizes, where a size stands for one dimension only."""
+        dims = [dim for dim, _ in box.coordinates]
+        found: dict[str, Func | Lost] = {}
+        for axis, (dim, at) in enumerate(box.coordinates):
+            extent = forms.to_expr(self.program.dims[dim])
+            if isinstance(extent, ex.Size) and extent.name in self.program.tracked and dims.count(dim) == 1:
+                own = axis - len(box.fixed)
+                element = tagging.parameter(own) if own >= 0 else ex.Int(0)
+                found[extent.name] = Func(self.tag(p, -1, at), element)
+        return named.named(found)
 
     # ------------------------------------------------------------------------------------------- products
 
@@ -116,7 +139,15 @@ class Tags:
             start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text,
                           f"{a.source} @ {b.source}", fixed=fixed)  # fmt: skip
             covers = self._contracted(s, p, o, covers, along, depth, start)
-        return Value(axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed)
+        tags: Named = ()
+        if self.program.tracked:
+            assert isinstance(o, c.Wgmma | c.Mma | c.TensorProduct)
+            shapes = self.matrix(o.a), self.matrix(o.b)
+            held = acc.named if acc is not None else ()
+            tags = named.product(o.stmt, a.named, b.named, held, shapes)
+        return Value(
+            axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed, named=tags
+        )  # fmt: skip
 
     def _contracted(
         self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, start: Cover
@@ -159,7 +190,40 @@ class Tags:
             if o.op.op in ("add", "sub") and (cover := self.motion.sums(s, args)) is not None:
                 self.report.unordered(p, o, cover)
         value = compute(o.op, args, o.shape)
+        if self.program.tracked:
+            value = replace(value, named=named.compute(o.op, [(v.named, shape) for v, shape in args], o.shape))
         return self.closed(s, p, o, value) if value.covers else value
+
+    def matrix(self, operand: c.Place | str) -> tuple[int, int]:
+        """The shape of an operand of a product."""
+        kind = self.program.kernel.types[operand] if isinstance(operand, str) else operand
+        assert isinstance(kind, TileType | c.Place)
+        rows, columns = kind.shape
+        return rows, columns
+
+    # ------------------------------------------------------------------------------------------- statements about tags
+
+    def mentioned(self, s: State, p: Process, o: c.OverElements, find: Find) -> list[Func | Lost | None]:
+        """For each mention of a statement the tag that is there; None: there is none."""
+        found: list[Func | Lost | None] = []
+        for use, place in zip(o.about.uses, o.places, strict=True):
+            value = find(s, p, place)
+            found.append(dict(value.named).get(use.tag) if value is not None else None)
+        return found
+
+    def expected(self, s: State, p: Process, o: c.Expectation, mentions: list[Func | Lost | None]) -> None:
+        """The conditions of an expectation hold for all elements."""
+        for cond, written in o.conditions:
+            if isinstance(cond, str):
+                self.report.open_expectation(p, o, cond)
+                continue
+            try:
+                broken = self.expectations.broken(s, p, o, cond, written, mentions)
+            except Undecided as error:
+                self.report.open_expectation(p, o, error.missing, error.related)
+                continue
+            if broken is not None:
+                self.report.broken_expectation(s, p, o, broken)
 
     def _around(self, p: Process) -> Instance:
         """The loop around a process in whose iterations trip counts differ, and its position there."""

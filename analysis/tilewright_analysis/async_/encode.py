@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 
+from tilewright import tag_space
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
@@ -61,6 +62,7 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
         [frozenset(t) for t in tables.ties], alike, limits, *_mixed(encoded), _same_registers(kernel),
+        tag_space.mentioned(kernel),
     )  # fmt: skip
 
 

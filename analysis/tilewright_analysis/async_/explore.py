@@ -24,7 +24,7 @@ from tilewright_analysis.report import Counterexample
 CONTROL = frozenset({"TW402", "TW403", "TW405", "TW407"})
 ORDER = frozenset({"TW401", "TW404"})
 CONTENT = frozenset({"TW203", "TW204"})
-TAGS = frozenset({"TW101", "TW102", "TW103"})
+TAGS = frozenset({"TW101", "TW102", "TW103", "TW106"})
 EXIT = frozenset({"TW406"})
 # Sizes up to this many steps of a loop are tried when trip counts of different tiles disagree.
 SAME_COUNT_LIMIT = 8

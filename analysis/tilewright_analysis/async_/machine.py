@@ -14,6 +14,7 @@ from typing import Literal
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import contract
 from tilewright_analysis.async_.findings import Findings
+from tilewright_analysis.async_.named import transposed
 from tilewright_analysis.async_.state import Access, Phase, Process, State
 from tilewright_analysis.async_.tags import OLD, Value
 from tilewright_analysis.async_.words import at
@@ -48,6 +49,7 @@ class Machine:
             c.SharedLoad: self._shared_load, c.SharedStore: self._shared_store, c.Wgmma: self._wgmma,
             c.WgmmaWait: self._wgmma_wait, c.Mma: self._mma, c.Fence: self._fence, c.RoleSync: self._sync,
             c.Compute: self._compute, c.Load: self._load, c.Store: self._store,
+            c.TagTile: self._tag, c.Expectation: self._expect_tags,
         }  # fmt: skip
 
     def run(self, s: State) -> tuple[int, int, int] | None:
@@ -276,7 +278,7 @@ class Machine:
         if value is OLD:
             self.report.stale(s, p, o, place, stage)
             return self.tags.unknown(len(place.buffer.shape))
-        return replace(value, axes=value.axes[::-1]) if place.transposed else value
+        return transposed(value) if place.transposed else value
 
     def _register(self, s: State, p: Process, o: c.Instr, name: str) -> Value:
         value = p.tiles.get(name)
@@ -395,6 +397,34 @@ class Machine:
 
     def _store(self, s: State, p: Process, o: c.Store) -> bool:
         self.tags.placed(s, p, o, o.box, self._register(s, p, o, o.src))
+        return True
+
+    # ------------------------------------------------------------------------------------------- tags
+
+    def _held(self, s: State, p: Process, place: str | c.Place) -> Value | None:
+        """What a tile or a stage holds, or will hold when what is in flight is complete; no access."""
+        if isinstance(place, str):
+            return p.tiles.get(place)
+        value = s.content.get((place.buffer.name, int(place.stage(p.env))))
+        if value is None or value is OLD:
+            return None
+        return transposed(value) if place.transposed else value
+
+    def _tag(self, s: State, p: Process, o: c.TagTile) -> bool:
+        held = self._held(s, p, o.of)
+        if held is None:
+            return True
+        tags = self.tags.expectations.given(p, o, held.named, self.tags.mentioned(s, p, o, self._held))
+        value = replace(held, named=tags)
+        if isinstance(o.of, str):
+            p.tiles[o.of] = value
+        else:
+            value = transposed(value) if o.of.transposed else value
+            s.content[o.of.buffer.name, int(o.of.stage(p.env))] = value
+        return True
+
+    def _expect_tags(self, s: State, p: Process, o: c.Expectation) -> bool:
+        self.tags.expected(s, p, o, self.tags.mentioned(s, p, o, self._held))
         return True
 
     # ------------------------------------------------------------------------------------------- fences

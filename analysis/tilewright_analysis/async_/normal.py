@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.state import INF, Instance, Process, State
-from tilewright_analysis.async_.tags import OLD, Axis, Cover, Fixed, Slopes, Tag, Value
+from tilewright_analysis.async_.tags import OLD, Axis, Cover, Fixed, Func, Slopes, Tag, Value
 
 Key = tuple[Hashable, ...]
 
@@ -127,6 +127,7 @@ class Normalizer:
             return (
                 tuple(map(axis, v.axes)), tuple(map(cover, v.covers)), token(v.pending), token(v.reader),
                 relative(v.made), fixed(v.fixed), v.source, v.neutral, v.loaded,
+                tuple((n, (t.element, axis(t.base)) if isinstance(t, Func) else id(t.stmt)) for n, t in v.named),
             )  # fmt: skip
 
         for p in s.processes:

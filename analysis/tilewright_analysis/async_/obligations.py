@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir import nodes as ir
+from tilewright.ir.tagging import shown
 from tilewright.source import Span
 
 
@@ -32,6 +33,9 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
                 pass
             case ir.TmaStore(src=ref, view=view):
                 name = ref.buffer
+            case ir.ExpectTags():
+                out.append(Obligation("TW106", _id(s), shown(s, s.cond), s.span))
+                continue
             case _:
                 continue
         if name in contracted:

@@ -7,6 +7,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.about_tags import about_tags
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.scalars import Scalars
 
@@ -106,6 +107,8 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.Load(stmt.dst, box(stmt.view), stmt=stmt, writes=stmt.dst)
         case ir.Store():
             instr = c.Store(box(stmt.view), stmt.src, stmt=stmt, reads=(stmt.src,))
+        case ir.Tag() | ir.ExpectTags():
+            return about_tags(scalars, stmt, place)
         case _:
             raise Unsupported(f"{type(stmt).__name__} is not modelled by the asynchronous engine", stmt.span)
     instr.uses = frozenset(used)

@@ -7,6 +7,7 @@ from tilewright.ir import nodes as ir
 from tilewright.problem import Related
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.expectations import Broken
 from tilewright_analysis.async_.model import Issue
 from tilewright_analysis.async_.parts import Part
 from tilewright_analysis.async_.reporter import Found, Reporter
@@ -186,3 +187,17 @@ class TagFindings:
         text = f"{doing(p, o)} puts dimension {x} of the value along axis {axis} of {box.tensor}, which is {y}"
         unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
         self.report.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
+
+    def open_expectation(self, p: Process, o: c.Expectation, missing: str, related: tuple[Related, ...] = ()) -> None:
+        """An expectation that is neither shown nor refuted."""
+        issue = Issue(
+            "TW106", sid(o), missing, o.stmt.span, self.report.role(p), dict(at(p)), related, unknown=missing
+        )  # fmt: skip
+        self.report.found.setdefault(("TW106", sid(o)), Found(issue, {}, None))
+
+    def broken_expectation(self, s: State, p: Process, o: c.Expectation, broken: Broken) -> None:
+        """An expectation that fails."""
+        self.report.note(
+            s, p, o, "TW106", sid(o), broken.text, values=dict(broken.sides), differs=broken.differs,
+            element=broken.element,
+        )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.shapes import reshaped_axes
 
@@ -40,6 +41,18 @@ class Lost:
 
 
 Axis = Tag | Lost | None
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """A named tag: `base + element`, where `element` is canonical, over the indices `~0`, `~1`, …, without constant."""
+
+    base: Tag
+    element: ex.Expr
+
+
+Named = tuple[tuple[str, Func | Lost], ...]
+"""Tags by name, sorted. A name that is missing says nothing; one that is lost had different tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +114,8 @@ class Value:
 
     `reader`: the token of a wgmma that may still be reading its registers. `loaded`: the elements are those of a
     tensor, nothing computed. `neutral`: a constant, which agrees with everything. `source`: a tensor it comes from, for
-    messages. `made`: for what a stage holds, the instance of the outer loop in which it was put there.
+    messages. `made`: for what a stage holds, the instance of the outer loop in which it was put there. `named`: the
+    tags that expectations mention, by name (`named.py`).
     """
 
     axes: tuple[Axis, ...]
@@ -113,11 +127,13 @@ class Value:
     fixed: tuple[Fixed, ...] = ()
     loaded: bool = False
     reader: int | None = None
+    named: Named = ()
 
     @property
     def is_timeless(self) -> bool:
         """True when the tile is the same in whatever iteration it is made: loaded as it is, from one fixed place."""
         tags = [a for a in self.axes if isinstance(a, Tag)] + [t for f in self.fixed for t in f.at]
+        tags += [t.base for _, t in self.named if isinstance(t, Func)]
         return self.loaded and all(t.outer < 0 and not t.slopes for t in tags)
 
 

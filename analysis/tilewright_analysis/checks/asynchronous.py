@@ -1,4 +1,4 @@
-"""TW101–TW103, TW203, TW204, TW401–TW407: what the asynchronous engine decides, as obligations.
+"""TW101–TW103, TW106, TW203, TW204, TW401–TW407: what the asynchronous engine decides, as obligations.
 
 The engine (`tilewright_analysis.async_`) follows asynchronous copies, barriers, fences and coordinate tags through
 one canonical schedule that stands for all, for all trip counts. Each of its verdicts becomes an obligation here.
@@ -17,7 +17,7 @@ from ..report import Family, Obligation
 from .outcome import indented, proved, refuted, situation, unknown
 
 CODES = (
-    "TW101", "TW102", "TW103", "TW203", "TW204", "TW401", "TW402", "TW403", "TW404", "TW405", "TW406", "TW407",
+    "TW101", "TW102", "TW103", "TW106", "TW203", "TW204", "TW401", "TW402", "TW403", "TW404", "TW405", "TW406", "TW407",
 )  # fmt: skip
 _FAMILIES: dict[str, Family] = {"1": "tags", "2": "memory", "4": "async"}
 # What the engine says of obligations that it left open because of a violation it reports elsewhere.
@@ -37,7 +37,7 @@ def explored(context: KernelContext) -> AsyncResult:
     """What the engine found, computed once for a kernel."""
     if context.exploration is None:
         budget = Budget(seconds=max(0.5, min(_SECONDS, context.seconds_left())))
-        context.exploration = explore(context.kernel, budget=budget, cancelled=context.decider.cancelled)
+        context.exploration = explore(context.tagged, budget=budget, cancelled=context.decider.cancelled)
     return context.exploration
 
 
@@ -58,7 +58,7 @@ def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obli
         if repeated or o.missing.startswith(_CONSEQUENCE):
             return Obligation(o.code, family, o.what, o.span, "unknown", how=o.missing)
         if o.counterexample is not None:
-            tried = replayed(context.kernel, _refuted(context, o, family), context.decider, context.refuted)
+            tried = replayed(context.tagged, _refuted(context, o, family), context.decider, context.refuted)
             example = tried.finding.counterexample if tried.finding is not None else None
             if tried.verdict == "refuted" and example is not None and example.replayed:
                 return tried

@@ -22,6 +22,7 @@ from tilewright.infer import infer_layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.ir.expr import Int
+from tilewright.ir.tagging import holders
 from tilewright.ir.types import SharedType, TileType, Type
 from tilewright.layout import default_swizzle
 from tilewright.targets import TARGETS, Target
@@ -166,6 +167,8 @@ def _used(block: ir.Block, names: Names) -> dict[str, Type]:
     """Types of the names that occur in `block`."""
     used: set[str] = set()
     for stmt in ir.walk(block):
+        if isinstance(stmt, ir.Tag | ir.ExpectTags):
+            used.update(of for of in holders(stmt) if isinstance(of, str))
         for value in ir.operands(stmt):
             match value:
                 case str():

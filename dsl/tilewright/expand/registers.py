@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.expand.names import Names
-from tilewright.expand.staging import StagedLoad, at_iteration, iteration_number, stage_loads, stage_reads
+from tilewright.expand.staging import StagedLoad, at_iteration, iteration_number, of_stages, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -69,7 +69,7 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
         ir.Sync(span=span, note="the stage is filled, and the previous iteration has been read"),
         *fetch(ex.add(Var(loop.var), Int(loop.step))),
         *(r.load(stage) for r in reads),
-        *rest,
+        *of_stages(rest, loads, reads, stage, {r.dst for r in reads}),
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.Sync(span=span, note="the rings are free again"))

@@ -11,7 +11,7 @@ Groups are committed also where nothing is copied, so the number of groups behin
 from __future__ import annotations
 
 from tilewright.expand.names import Names
-from tilewright.expand.staging import at_iteration, iteration_number, stage_loads, stage_reads
+from tilewright.expand.staging import at_iteration, iteration_number, of_stages, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
@@ -56,7 +56,7 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
         *copies(ex.add(Var(loop.var), Int(ahead * loop.step)), ex.mod(ex.add(number, Int(ahead)), Int(stages))),
         ir.CpCommit(span=span),
         *(r.load(ex.mod(number, Int(stages))) for r in reads),
-        *rest,
+        *of_stages(rest, loads, reads, ex.mod(number, Int(stages)), {r.dst for r in reads}),
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.CpWait(0, span=span, note="the rings are free again"))

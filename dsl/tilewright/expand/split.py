@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
-from tilewright.expand.staging import StagedLoad, StageRead, stage_loads, stage_reads
+from tilewright.expand.staging import StagedLoad, StageRead, of_stages, stage_loads, stage_reads
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
+from tilewright.ir.tagging import holders
 from tilewright.ir.types import BarrierType, ScalarType, SharedType
 from tilewright.source import Span
 
@@ -161,7 +162,7 @@ def _compute_loop(ring: Ring) -> ir.Block:
             if name not in read:
                 read.add(name)
                 body.append(by_name[name].load(ring.stage))
-        body.append(stmt)
+        body += of_stages((stmt,), ring.loads, ring.reads, ring.stage, frozenset(read))
     # Products into accumulators of their own and nothing else: keep them in flight over the back edge.
     accumulators = {p.dst for p in products}
     overlapped = len(accumulators) == len(products) > 0 and not read and all(
@@ -197,7 +198,7 @@ def _wait_after_last_product(body: list[ir.Stmt]) -> list[ir.Stmt]:
     out: list[ir.Stmt] = []
     for i, stmt in enumerate(body):
         out.append(stmt)
-        following = body[i + 1] if i + 1 < len(body) else None
+        following = next((s for s in body[i + 1 :] if not isinstance(s, ir.Tag | ir.ExpectTags)), None)
         if isinstance(stmt, ir.Wgmma) and not isinstance(following, ir.Wgmma):
             out.append(ir.WgmmaWait(0, span=stmt.span, note="the product is complete"))
     return out
@@ -222,7 +223,10 @@ def _used_loads(stmt: ir.Stmt, loads: dict[str, StageRead]) -> list[str]:
 
 
 def _touches(stmt: ir.Stmt, name: str) -> bool:
-    return any(value == name or value == ir.TileRef(name) for value in ir.operands(stmt))
+    # What is said of tags is not executed.
+    return not isinstance(stmt, ir.Tag | ir.ExpectTags) and any(
+        value == name or value == ir.TileRef(name) for value in ir.operands(stmt)
+    )
 
 
 def only_control(block: ir.Block) -> ir.Block:
@@ -231,6 +235,8 @@ def only_control(block: ir.Block) -> ir.Block:
     def change(stmt: ir.Stmt) -> ir.Block | None:
         match stmt:
             case ir.Compute() | ir.Load() | ir.Store() | ir.Mma():
+                return ()
+            case ir.Tag() | ir.ExpectTags() if any(isinstance(h, str) for h in holders(stmt)):
                 return ()
             case ir.For(body=()) | ir.If(then=(), orelse=()):
                 return ()

@@ -17,11 +17,20 @@ from dataclasses import dataclass
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
-from tilewright.expand.split import LOAD_REGISTERS, Ring, load_loop, make_ring, only_control, replace_pipelines
+from tilewright.expand.split import (
+    LOAD_REGISTERS,
+    Ring,
+    load_loop,
+    make_ring,
+    only_control,
+    replace_pipelines,
+)
 from tilewright.expand.split import split_pipelines as pipelines
+from tilewright.expand.staging import of_stages
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
+from tilewright.ir.tagging import holders
 from tilewright.ir.types import BarrierType, ScalarType, TensorMemoryType, TileType
 from tilewright.targets import TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_ROWS
 
@@ -109,7 +118,7 @@ def _sums(loop: ir.Pipeline, block: ir.Block, share: int, names: Names, allocati
 def _product(ring: Ring, block: ir.Block) -> ir.Mma:
     """The only statement that is left of the body: a product of two staged tiles into an accumulator from zeros."""
     staged = {r.dst for r in ring.reads}
-    rest = [s for s in ring.rest if not isinstance(s, ir.Assign)]
+    rest = [s for s in ring.rest if not isinstance(s, ir.Assign | ir.Tag | ir.ExpectTags)]
     product = rest[0] if len(rest) == 1 else None
     if not isinstance(product, ir.Mma) or {product.a, product.b} - staged or product.dst != product.acc:
         at = next((s for s in rest if not isinstance(s, ir.Mma)), ring.loop)
@@ -155,6 +164,7 @@ def _multiply(sums: _Sums) -> ir.Block:
     empty = ir.BarRef(ring.empty, ring.stage)
     body = (
         ir.BarrierWait(ir.BarRef(ring.full, ring.stage), ring.parity, span=span, note="the stage has been filled"),
+        *_said_of_stages(ring),
         ir.Tcgen05(
             sums.ref, stages[sums.product.a], stages[sums.product.b], ex.less(loop.lo, Var(loop.var)), empty,
             span=sums.product.span, note="its completion frees the stage",
@@ -168,6 +178,26 @@ def _multiply(sums: _Sums) -> ir.Block:
         ir.Tcgen05Commit(ir.BarRef(sums.done, sums.stage), span=span, note="all products of the tile are complete"),
         ir.Assign(sums.counter, ex.add(Var(sums.counter), Int(1)), span=span),
     )  # fmt: skip
+
+
+def _said_of_stages(ring: Ring) -> ir.Block:
+    """What the body says of tags: the role that multiplies has the stages, but neither accumulator nor scalars."""
+    inside = {s.dst for s in ring.rest if isinstance(s, ir.Assign)}
+    out: list[ir.Stmt] = []
+    said = tuple(s for s in ring.rest if isinstance(s, ir.Tag | ir.ExpectTags))
+    for stmt in of_stages(said, ring.loads, ring.reads, ring.stage, frozenset()):
+        assert isinstance(stmt, ir.Tag | ir.ExpectTags)
+        exprs = [e for _, e in stmt.tags] if isinstance(stmt, ir.Tag) else [stmt.cond]
+        other = [h for h in holders(stmt) if isinstance(h, str)] + [n for e in exprs for n in ex.names(e) & inside]
+        if other:
+            raise ExpansionError(
+                "TW005",
+                "on sm_100a what a split pipeline says of tags speaks of the tiles it loads and its loop variable, not "
+                f"of '{other[0]}'; state it after the pipeline",
+                stmt.span,
+            )
+        out.append(stmt)
+    return tuple(out)
 
 
 def _take(sums: _Sums) -> ir.Block:

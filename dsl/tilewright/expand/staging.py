@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expand.errors import ExpansionError
@@ -10,6 +11,7 @@ from tilewright.expand.names import Names
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Var
+from tilewright.ir.tagging import Holder, holders, moved
 from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import SharedLayout, SwizzledShared, default_swizzle
 
@@ -113,10 +115,27 @@ def stage_reads(
     return tuple(reads), rest
 
 
+def of_stages(
+    block: ir.Block, loads: Sequence[StagedLoad], reads: Sequence[StageRead], number: ir.Expr, registers: Container[str]
+) -> ir.Block:
+    """`block` where what is said of the tags of a loaded tile that is not in `registers` is said of its stage."""
+    stages: dict[str, ir.BufRef] = {s.load.dst: ir.BufRef(s.ring, number) for s in loads}
+    stages |= {r.dst: r.stage(number) for r in reads}
+
+    def stage(of: Holder) -> Holder:
+        return stages.get(of, of) if isinstance(of, str) and of not in registers else of
+
+    if not any(isinstance(s, ir.Tag | ir.ExpectTags) for s in ir.walk(block)):
+        return block
+    return ir.rewrite(block, lambda s: (moved(s, stage),) if isinstance(s, ir.Tag | ir.ExpectTags) else None)
+
+
 def _occurrences(block: ir.Block) -> Counter[str]:
-    """How often each tile is named."""
+    """How often each tile is named by what is executed."""
     found: Counter[str] = Counter()
     for stmt in ir.walk(block):
+        if isinstance(stmt, ir.Tag | ir.ExpectTags):
+            continue
         for value in ir.operands(stmt):
             if isinstance(value, str):
                 found[value] += 1
@@ -154,7 +173,10 @@ def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
             if written:
                 break
     for i, stmt in enumerate(block):
-        if isinstance(stmt, ir.Load) and any(_touches(s, stmt.dst) for s in ir.walk(tuple(block[:i]))):
+        if isinstance(stmt, ir.Load) and any(
+            _touches(s, stmt.dst) or (isinstance(s, ir.Tag | ir.ExpectTags) and stmt.dst in holders(s))
+            for s in ir.walk(tuple(block[:i]))
+        ):
             raise ExpansionError(
                 "TW005",
                 f"'{stmt.dst}' is used in this pipeline before it is loaded, but loads are read at the top of the "
@@ -165,7 +187,10 @@ def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
 
 
 def _touches(stmt: ir.Stmt, name: str) -> bool:
-    return any(value in (name, ir.TileRef(name)) for value in ir.operands(stmt))
+    # What is said of tags is not executed.
+    return not isinstance(stmt, ir.Tag | ir.ExpectTags) and any(
+        value in (name, ir.TileRef(name)) for value in ir.operands(stmt)
+    )
 
 
 def _reading(stmt: ir.Stmt, old: str, new: str) -> ir.Stmt:
@@ -181,6 +206,8 @@ def _reading(stmt: ir.Stmt, old: str, new: str) -> ir.Stmt:
             return replace(stmt, a=name(a), b=name(b), acc=name(acc))
         case ir.Store(src=src) | ir.SharedStore(src=src):
             return replace(stmt, src=name(src))
+        case ir.Tag() | ir.ExpectTags():
+            return moved(stmt, lambda of: name(of) if isinstance(of, str) else of)
         case _:
             return stmt
 

@@ -20,6 +20,7 @@ from tilewright.frontend.tree import parts, text
 from tilewright.frontend.values import Helper, Method, RangeValue, RoleValue, TensorSlice, Unusable, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir import tagging
 from tilewright.ir.expr import Int, Var
 from tilewright.ir.types import ScalarType, TileType, Type
 from tilewright.problem import Problem, Related
@@ -47,6 +48,8 @@ class Bindings:
         self.calls: list[Helper] = []
         self.call_span: Span | None = None
         self.returned: list[Value] | None = None
+        self.uses: list[ir.TagUse] | None = None  # mentions of tags in the lambda being read
+        self.own_tags: set[str] = set()  # names that tw.tag has given
         self.in_role = ""
         self.loop_depth: int = 0
         self.depth = 0  # blocks open inside the kernel or the helper being inlined
@@ -174,12 +177,12 @@ class Bindings:
 
     def bind_tile(self, name: str, value: ir.TileRef, node: Node) -> ir.TileRef:
         """Give the tile just computed its name; copy when it already has one."""
-        last = self.block[-1] if self.block else None
+        last = next((s for s in reversed(self.block) if not isinstance(s, ir.ExpectTags)), None)
         if value.name.startswith("%") and getattr(last, "dst", None) != value.name:
             value = self.named(value, name)
         target = self.new_name(name, self.types[value.name])
         if value.name.startswith("%"):
-            self.rename(len(self.block) - 1, target)
+            self.rename(next(i for i, s in enumerate(self.block) if s is last), target)
         elif value.name != target:
             self.emit(ir.Compute(target, "copy", (value,), span=self.span(node)))
         return ir.TileRef(target)
@@ -189,6 +192,11 @@ class Bindings:
         stmt = self.block[index]
         del self.types[stmt.dst]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         self.block[index] = replace(stmt, dst=target)  # pyright: ignore[reportCallIssue]
+        old: str = stmt.dst  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        for i in range(index + 1, len(self.block)):
+            later = self.block[i]
+            if isinstance(later, ir.Tag | ir.ExpectTags):
+                self.block[i] = tagging.moved(later, lambda h: target if h == old else h)
 
     def named(self, value: ir.TileRef, wanted: str) -> ir.TileRef:
         """The tile, under a variable of its own if it is a temporary; those are used once only."""

@@ -23,8 +23,10 @@ from tilewright.frontend.values import (
     Barriers,
     Builtin,
     Helper,
+    Lambda,
     Method,
     SharedBuffer,
+    Tagged,
     Tensor,
     TensorBuffer,
     TensorSlice,
@@ -332,14 +334,24 @@ class Expressions(TileOperators):
             raise self.fault("TW005", "generator expressions are not supported in a kernel", arguments)
         for argument in parts(arguments):
             if argument.type == "keyword_argument":
-                keywords[text(need(argument, "name"))] = self.evaluate(need(argument, "value"))
+                keywords[text(need(argument, "name"))] = self.argument(function, need(argument, "value"))
             elif argument.type in ("list_splat", "dictionary_splat"):
                 raise self.fault("TW005", "'*' and '**' arguments are not supported in a kernel", argument)
             else:
-                args.append(self.evaluate(argument))
+                args.append(self.argument(function, argument))
         if isinstance(function, Helper):
             return self.inline(node, function, args, keywords)
         return self.call(node, function, args, keywords)
+
+    def argument(self, function: Value, node: Node) -> Value:
+        """The value of an argument; some operations take functions of elements."""
+        if node.type == "lambda" and function in (Builtin("tag"), Builtin("expect")):
+            return self.read_lambda(node)
+        return self.evaluate(node)
+
+    def read_lambda(self, node: Node) -> Lambda:
+        """A function of elements; supplied by `TagOperations`."""
+        raise AssertionError("TagOperations.read_lambda")
 
     def inline(self, node: Node, helper: Helper, args: list[Value], keywords: dict[str, Value]) -> Value:
         """Elaborate the body of a helper in place of its call."""
@@ -375,19 +387,39 @@ class Expressions(TileOperators):
                         raise self.fault("TW005", f"'{helper.name}' needs a value for '{name}'", node)
                     bound[name] = self.evaluate(defaults[name])
             for name, value in bound.items():
-                # A parameter may be used more than once.
+                # A parameter may be used more than once; what a tag function tags is the result that gets a name.
+                kept = helper.only_tags and name == names[0]
                 self.names[name] = (
-                    self.named(value, f"{helper.name}_{name}") if isinstance(value, ir.TileRef) else value
+                    self.named(value, f"{helper.name}_{name}") if isinstance(value, ir.TileRef) and not kept else value
                 )
-            body = need(helper.node, "body")
+            body, emitted = need(helper.node, "body"), len(self.block)
             self.counts, self.returned = count_assignments(body), []
             self.run_block(body)
             if len(self.problems) > known:
                 raise Silenced
+            if helper.only_tags:
+                self.check_only_tags(node, helper, emitted)
             return self.returned[0] if self.returned else None
         finally:
             self.calls.pop()
             self.names, self.counts, self.call_span, self.returned, self.depth, self.call_number = saved
+
+    def check_only_tags(self, node: Node, helper: Helper, emitted: int) -> None:
+        """A tag function states tags and computes nothing."""
+        if any(not isinstance(s, ir.Tag | ir.ExpectTags) for s in self.block[emitted:]):
+            raise self.fault(
+                "TW005",
+                f"the tag function '{helper.name}' computes something; it may only use tw.tag and tw.expect. Mark "
+                "helpers that compute with @tw.func",
+                node,
+            )
+        result = self.returned[0] if self.returned else None
+        if result is not None and not isinstance(result, Tagged):
+            raise self.fault(
+                "TW005",
+                f"the tag function '{helper.name}' returns {describe(result)}; it returns tw.tag(…) or nothing",
+                node,
+            )
 
 
 def _chain(node: Node) -> list[Node]:

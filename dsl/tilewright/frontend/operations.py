@@ -17,7 +17,7 @@ from tree_sitter import Node
 from tilewright import dtypes
 from tilewright.dtypes import DType
 from tilewright.frontend.elaborate import SCALARS
-from tilewright.frontend.tensor_memory import TensorMemoryOperations
+from tilewright.frontend.tags import TagOperations
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
@@ -38,7 +38,7 @@ from tilewright.targets import TARGETS
 _MOST_DIES = 64
 
 
-class Operations(TensorMemoryOperations):
+class Operations(TagOperations):
     """Evaluates calls of built-in operations and methods."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
@@ -299,6 +299,7 @@ def _signature(method: Callable[..., Value]) -> inspect.Signature:
 
 
 PYTHON_FUNCTIONS = ("range", "min", "max", "len", "int", "float")
+DECORATORS = ("kernel", "func", "tag_function")
 _CONSTANTS: dict[str, Value] = {"inf": math.inf, "pi": math.pi}
 _NOT_PUBLIC = frozenset(("range", "len", "int", "float"))
 
@@ -307,8 +308,7 @@ def public_names() -> list[str]:
     """Names that `tw.` offers inside a kernel or at module level."""
     operations = [n.removeprefix("op_") for n in dir(Operations) if n.startswith("op_")]
     return sorted(
-        [n for n in operations if n not in _NOT_PUBLIC]
-        + [*dtypes.ALL, *_CONSTANTS, "Global", "Const", "kernel", "func"]
+        [n for n in operations if n not in _NOT_PUBLIC] + [*dtypes.ALL, *_CONSTANTS, "Global", "Const", *DECORATORS]
     )
 
 
@@ -321,7 +321,7 @@ def module_member(name: str) -> Value:
         return _CONSTANTS[name]
     if name == "Const":
         return AnnotationValue("Const")
-    if name in ("Global", "kernel", "func") or (hasattr(Operations, f"op_{name}") and name not in _NOT_PUBLIC):
+    if name in ("Global", *DECORATORS) or (hasattr(Operations, f"op_{name}") and name not in _NOT_PUBLIC):
         return Builtin(name)
     return None
 

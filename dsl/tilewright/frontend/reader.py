@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.kernel import Elaborated, elaborate_kernel
-from tilewright.frontend.operations import PYTHON_FUNCTIONS, Operations, module_member
+from tilewright.frontend.operations import DECORATORS, PYTHON_FUNCTIONS, Operations, module_member
 from tilewright.frontend.tree import child, need, parts, python_syntax_problems, syntax_problems, text
 from tilewright.frontend.unit import KernelUnit
 from tilewright.frontend.values import Builtin, Helper, TilewrightModule, Unusable, Value
@@ -135,20 +135,20 @@ class Reader:
         if kind == "" or definition is None or definition.type != "function_definition":
             return
         name = text(need(definition, "name"))
-        if kind == "func":
+        if kind in ("func", "tag_function"):
             if node.has_error:
                 self.report(*syntax_problems(node, 0))
                 self.declare(name, Unusable("has no value", silent=True))
                 return
             scope = dict(self.scope)
-            helper = Helper(name, definition, node.text or b"", scope)
+            helper = Helper(name, definition, node.text or b"", scope, kind == "tag_function")
             scope[name] = helper
             self.declare(name, helper)
             return
         self.kernel(node, name)
 
     def decorator_kind(self, node: Node) -> str:
-        """What our decorator makes of a definition, "kernel" or "func"; empty for other definitions."""
+        """What our decorator makes of a definition, "kernel", "func" or "tag_function"; empty for other definitions."""
         for decorator in (c for c in node.children if c.type == "decorator"):
             inner = parts(decorator)
             target = inner[0] if inner else None
@@ -162,8 +162,7 @@ class Reader:
             elif target.type == "attribute":
                 owner = self.scope.get(text(need(target, "object")))
                 value = module_member(text(need(target, "attribute"))) if owner == TilewrightModule() else None
-            if value in (Builtin("kernel"), Builtin("func")):
-                assert isinstance(value, Builtin)
+            if isinstance(value, Builtin) and value.name in DECORATORS:
                 return value.name
         return ""
 

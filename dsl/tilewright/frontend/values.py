@@ -115,12 +115,32 @@ class Choices:
 
 @dataclass(frozen=True)
 class Helper:
-    """A function marked `@tw.func`, inlined where it is called. `base` is where its text begins in the file."""
+    """A function marked `@tw.func`, inlined where it is called. `base` is where its text begins in the file.
+
+    `only_tags`: marked `@tw.tag_function`.
+    """
 
     name: str
     node: Node
     text: bytes
     scope: Mapping[str, Value]
+    only_tags: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A function of elements, as `tw.tag` and `tw.expect` take it; its body is read where it is used."""
+
+    node: Node
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The result of `tw.tag`: a tile that gets its tags when it gets a name."""
+
+    tile: ir.TileRef
+    stmt: ir.Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +158,8 @@ Value = (
     | tuple["Value", ...]
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
-    | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper
-    | ir.Grouped | ir.RowMajor | ir.Xcd | Unusable
+    | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | Lambda
+    | Tagged | ir.Grouped | ir.RowMajor | ir.Xcd | Unusable
 )  # fmt: skip
 
 
@@ -196,6 +216,10 @@ def describe(value: Value) -> str:
             return "a choice"
         case Helper(name=name):
             return f"the helper '{name}'"
+        case Lambda():
+            return "a function of elements"
+        case Tagged():
+            return "the result of tw.tag, which needs a name first"
         case ir.Grouped() | ir.RowMajor() | ir.Xcd():
             return "a grid order"
         case Unusable():

@@ -147,7 +147,8 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
                     "role that it has ended",
                     values={"phase": str(slot.phase)},
                 )
-        version, phase, tag = machine.version(), slot.phase, loaded(process, tensor, origin, view.lead)
+        version, phase = machine.version(), slot.phase
+        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead)
         iteration = {v: process.env[v] for v in process.loops}
 
         def complete() -> None:
@@ -160,7 +161,6 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
                 late.iteration = iteration
                 raise late
             stage.put(region, tensor.read(origin, view.shape, 0.0).reshape(stage.shape), version, generic=False)
-            stage.tag = tag
             loading.done = True
             slot.deliver(count)
 

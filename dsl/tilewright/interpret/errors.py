@@ -9,7 +9,7 @@ from tilewright.problem import Related
 from tilewright.source import NO_SPAN, Span
 
 Kind = Literal[
-    "alignment", "completeness", "placement",
+    "alignment", "completeness", "placement", "expectation",
     "bounds", "uninitialized", "stale", "overflow", "arithmetic",
     "grid", "rewritten", "uncovered",
     "race", "phase", "deadlock", "proxy", "bytes", "exit", "arrivals",
@@ -20,6 +20,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW101": frozenset(("alignment",)),
     "TW102": frozenset(("completeness",)),
     "TW103": frozenset(("placement",)),
+    "TW106": frozenset(("expectation",)),
     "TW201": frozenset(("bounds",)),
     "TW202": frozenset(("bounds",)),
     "TW203": frozenset(("uninitialized",)),

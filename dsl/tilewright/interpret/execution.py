@@ -17,6 +17,7 @@ from tilewright.interpret.schedule import SEQUENTIAL, Limits, Schedule
 from tilewright.interpret.steps import Steps, compile_block, whole
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, evaluate, names, show
+from tilewright.tag_space import mentioned
 
 RESIDENT = 3
 """Programs of a persistent grid unless the caller says otherwise: few, so that each takes several tiles."""
@@ -100,8 +101,9 @@ def execute_compiled(
         for p, array in zip(kernel.params, arguments, strict=True)
     }
     launched = launch(kernel, sizes, programs)
+    tracked = mentioned(kernel) if schedule.tags else frozenset[str]()
     for program in range(launched):
-        machine = Machine(kernel, tensors, program, launched, schedule, compiled.limits)
+        machine = Machine(kernel, tensors, program, launched, schedule, compiled.limits, tracked)
         # A kernel with roles starts them from one process; any other is itself the only role, with all its warpgroups.
         for process in machine.start("", kernel.warps if compiled.split else 1, dict(sizes), {}, 0):
             process.events = whole(compiled.steps, process)

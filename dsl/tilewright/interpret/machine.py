@@ -188,8 +188,11 @@ class Machine:
         programs: int,
         schedule: Schedule,
         limits: Limits,
+        tracked: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
+        # Names of the tags that are mentioned somewhere; the others are not carried.
+        self.tracked = tracked
         self.programs = programs
         self.schedule = schedule
         self.limits = limits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, decode, encode, poison, to_dtype
 from tilewright.interpret.schedule import Action
-from tilewright.interpret.tags import Axis, Tag
+from tilewright.interpret.tags import Axis, Tag, turned
 from tilewright.ir.types import SharedType, TensorMemoryType
 
 Counts = npt.NDArray[np.int32]
@@ -119,7 +119,8 @@ class Stage:
 
     `version` numbers, per element, the statement execution that wrote it: 0 was never written. Different numbers in one
     read mean that it mixes two tiles. `unfenced` marks elements written through the generic proxy whose write the
-    asynchronous proxy may not see yet.
+    asynchronous proxy may not see yet. `tag` is that of the last tile that was sent here, complete or not: until it is,
+    `version` refuses reads.
     """
 
     name: str
@@ -143,7 +144,7 @@ class Stage:
         """What the stage holds, and its tag; the transposed view of both if asked for."""
         if not transposed:
             return self.data, self.tag
-        return self.data.T, None if self.tag is None else replace(self.tag, axes=self.tag.axes[::-1])
+        return self.data.T, None if self.tag is None else turned(self.tag)
 
     def busy(self, uses: list[Use], region: Region) -> Use | None:
         """A use of an element of `region` that is still pending."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
-from tilewright.interpret import tags
+from tilewright.interpret import named_tags, tags
 from tilewright.interpret.errors import Kind, Violation
 from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Tensor
@@ -14,9 +15,13 @@ from tilewright.ir.nodes import ELEMENTWISE, SCANS
 from tilewright.ir.shapes import reshaped_axes
 
 
-def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], lead: int) -> Tag | None:
-    """The tag of a tile read at `origin`, whose first `lead` coordinates are fixed."""
-    return tags.view(tensor.axes(origin), tensor.name, origin[:lead]) if process.machine.schedule.tags else None
+def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], shape: tuple[int, ...], lead: int) -> Tag | None:
+    """The tag of a tile of `shape` read at `origin`, whose first `lead` coordinates are fixed."""
+    if not process.machine.schedule.tags:
+        return None
+    tag = tags.view(tensor.axes(origin), tensor.name, origin[:lead])
+    tracked = process.machine.tracked
+    return replace(tag, named=named_tags.of_view(tensor, origin, shape, lead, tracked)) if tracked else tag
 
 
 def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, depth: int) -> Tag | None:
@@ -24,9 +29,11 @@ def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, dep
     if a is None or b is None or acc is None:
         return None
     try:
-        return tags.matrix_product(a, b, acc, depth)
+        tag = tags.matrix_product(a, b, acc, depth)
     except TagError as error:
         raise _violation(process, error) from None
+    named = (a.named, b.named, acc.named)
+    return replace(tag, named=named_tags.product(*named)) if any(named) else tag
 
 
 def stored(process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...], lead: int) -> None:
@@ -43,6 +50,14 @@ def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tupl
     """The tag of the result of a register computation."""
     if not process.machine.schedule.tags:
         return None
+    tag = _coordinates(stmt, inputs, shape)
+    if not process.machine.tracked:
+        return tag
+    named = [(t.tag.named if t.tag is not None else named_tags.NOTHING, t.data.shape) for t in inputs]
+    return replace(tag, named=named_tags.computed(stmt, named, shape))
+
+
+def _coordinates(stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -> Tag:
     known = [(t.tag, t.data.shape) for t in inputs if t.tag is not None]
     if stmt.op in ELEMENTWISE or stmt.op in SCANS or stmt.op in ("broadcast", "convert_layout"):
         return tags.combine(known, shape, addition=stmt.op in ("add", "sub"))

@@ -206,11 +206,10 @@ def _shared_store(stmt: ir.SharedStore, operands: Operands) -> StepRun:
         process.knowledge.local |= begin_write(process, stage, region, asynchronous=False, queue=process)
         # The warpgroups of a role write their parts of one tile under one number.
         version = process.machine.version((process.role, process.written, stage.name))
-        values, tag = tile.data[region], tile.tag
+        values, stage.tag = tile.data[region], tile.tag
 
         def complete() -> None:
             stage.put(region, values, version, generic=True)
-            stage.tag = tag
 
         writing = Action(complete, _name(process), process.stmt.span)
         stage.writers.append(Use(region, writing))
@@ -236,14 +235,13 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
             return
         token = begin_write(process, stage, region, asynchronous=False, queue=None)
         version = process.machine.version((process.role, process.written, stage.name))
-        tag = loaded(process, tensor, origin, view.lead)
+        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead)
         visible = Action(_nothing, _name(process), process.stmt.span)
         stage.writers.append(Use(region, visible))
 
         def complete() -> None:
             values = tensor.read(origin, view.shape, 0.0).reshape(view.tile_shape)
             stage.put(region, values[region], version, generic=True)
-            stage.tag = tag
 
         copying = process.machine.actions.issue(Action(complete, _name(process), process.stmt.span))
         process.open_copies.append(Pending(copying, token, None, (stage, region, version), visible))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.interpret import async_steps, shared_steps, tensor_steps
+from tilewright.interpret import async_steps, named_tags, shared_steps, tensor_steps
 from tilewright.interpret.compute import compute, matrix_product
 from tilewright.interpret.machine import Events, Process, Tile
 from tilewright.interpret.memory import Tensor
@@ -33,6 +33,7 @@ Steps = tuple[Step, ...]
 
 _PRIVATE = (
     ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.AllocTensor, ir.Load,
+    ir.Tag, ir.ExpectTags,
 )  # fmt: skip
 
 
@@ -80,6 +81,7 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
                 shared_steps.compile_step(stmt, operands)
                 or async_steps.compile_step(stmt, operands)
                 or tensor_steps.compile_step(stmt, operands)
+                or named_tags.compile_step(stmt, operands)
             )
             if run is None:
                 raise ValueError(f"{type(stmt).__name__} is a policy statement: expand the kernel first")
@@ -151,7 +153,7 @@ def _load(stmt: ir.Load, operands: Operands) -> StepRun:
                 element=element,
             )
         data = tensor.read(origin, shape, 0.0 if other is None else other).reshape(view.tile_shape)
-        process.assign(stmt.dst, Tile(data, loaded(process, tensor, origin, view.lead)))
+        process.assign(stmt.dst, Tile(data, loaded(process, tensor, origin, view.tile_shape, view.lead)))
 
     return run
 

@@ -7,7 +7,10 @@ dimension called `label` (the size it was declared with). None: the elements hav
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,15 @@ class Tag:
 
     `fixed` holds, by label, the coordinates of dimensions that an index fixes (`A[b]`): more than one when a product
     combined tiles of different ones, None when they were lost. `slices` are the indexed tensors (`A[2]`) whose elements
-    are in the tile: products of different ones, as of the taps of a convolution, are different contractions.
+    are in the tile: products of different ones, as of the taps of a convolution, are different contractions. `named`
+    are the tags that `tilewright.interpret.named_tags` keeps.
     """
 
     axes: tuple[Axis | None, ...]
     covered: Mapping[str, Covered] = field(default_factory=dict[str, Covered])
     fixed: Fixed = field(default_factory=dict[str, "frozenset[int] | None"])
     slices: frozenset[str] = frozenset()
+    named: Mapping[str, npt.NDArray[Any] | None] = field(default_factory=dict[str, "npt.NDArray[Any] | None"])
 
 
 class TagError(Exception):
@@ -74,6 +79,12 @@ def _fixed(axes: tuple[Axis | None, ...]) -> dict[str, frozenset[int] | None]:
         if axis is not None:
             found[axis.label] = frozenset((axis.start,)) | (found.get(axis.label) or frozenset())
     return found
+
+
+def turned(tag: Tag) -> Tag:
+    """The tag of a tile with its two axes exchanged."""
+    named = {name: values if values is None else values.T for name, values in tag.named.items()}
+    return replace(tag, axes=tag.axes[::-1], named=named)
 
 
 def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:

@@ -46,6 +46,7 @@ from tilewright.ir.explicit import (
 )
 from tilewright.ir.expr import Expr
 from tilewright.ir.orders import Grouped, Order, RowMajor, Xcd, xcd_number
+from tilewright.ir.tagging import ExpectTags, Tag, TagUse
 from tilewright.ir.types import GlobalType, Type
 from tilewright.source import NO_SPAN, Span
 
@@ -370,6 +371,7 @@ __all__ = [
     "CpCommit",
     "CpWait",
     "ELEMENTWISE",
+    "ExpectTags",
     "Expr",
     "FenceAsync",
     "For",
@@ -396,6 +398,8 @@ __all__ = [
     "Sync",
     "Tcgen05",
     "Tcgen05Commit",
+    "Tag",
+    "TagUse",
     "TensorLoad",
     "TileRef",
     "Tiles",

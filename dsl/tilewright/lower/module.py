@@ -9,6 +9,7 @@ from tilewright.divisibility import divisors
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.erase import without_tags
 from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
 from tilewright.lower import limits
 from tilewright.lower.emit import FunctionEmitter, Module
@@ -51,6 +52,7 @@ def lower(kernel: ir.Kernel, text: str = "") -> Lowered:
     Raises:
         LoweringError: for what the target cannot do, with the span of the statement.
     """
+    kernel = without_tags(kernel)
     target = limits.check(kernel)
     module = Module(kernel, text)
     # Tensors, sizes and the kernel keep their own names where they can.
