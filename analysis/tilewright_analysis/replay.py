@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
+from time import perf_counter
 
 from tilewright.interpret import KINDS_OF_CODE, ArgumentError, Kind, Limits, Schedule, Violation, replay
 from tilewright.interpret.execution import compile_kernel
@@ -18,6 +19,7 @@ from tilewright.interpret.replaying import attempt
 from tilewright.ir import nodes as ir
 from tilewright.ir.erase import without_other_expectations
 from tilewright.ir.expr import EvaluationError, Size, evaluate
+from tilewright.source import Span
 
 from .checks.outcome import situation
 from .integers import Decider
@@ -32,6 +34,7 @@ _ASYNC_TRIES = 20
 _PROTOCOL: frozenset[Kind] = frozenset(("race", "stale", "uninitialized", "deadlock", "phase", "arrivals", "bytes"))
 _CONSEQUENCES: dict[str, frozenset[Kind]] = dict.fromkeys(("TW402", "TW403", "TW405", "TW407"), _PROTOCOL)
 _MOST_LARGER = 24
+_SECONDS_FOR_EXPECTATIONS = 1.0
 _MOST_ELEMENTS = 1 << 22
 _MOST_PRODUCTS = 1 << 31
 
@@ -82,6 +85,21 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
         # nothing has been contracted does not say over what it should have been.
         return obligation
     return _doubtful(obligation, finding, "the interpreter runs it at those sizes without a fault")
+
+
+def broken_expectation(kernel: ir.Kernel, span: Span) -> tuple[str, Counterexample] | None:
+    """What running the kernel at small sizes says against the expectation at `span`, and where; None: nothing."""
+    compiled = compile_kernel(without_other_expectations(kernel, span), Limits())
+    end = perf_counter() + _SECONDS_FOR_EXPECTATIONS
+    for sizes in _larger(kernel, {}):
+        found = attempt(compiled, sizes, Schedule(tags=True))
+        if found is not None and found.kind == "expectation":
+            return found.message, Counterexample(
+                sizes, found.program, dict(found.iteration), found.role, {}, found.element, found.values, replayed=True
+            )  # fmt: skip
+        if perf_counter() > end:
+            return None
+    return None
 
 
 def _kinds(code: str) -> frozenset[Kind]:

@@ -220,7 +220,7 @@ class Tags:
             try:
                 broken = self.expectations.broken(s, p, o, cond, written, mentions)
             except Undecided as error:
-                self.report.open_expectation(p, o, error.missing, error.related)
+                self.report.open_expectation(p, o, error.missing, error.related, known=error.known)
                 continue
             if broken is not None:
                 self.report.broken_expectation(s, p, o, broken)

@@ -7,7 +7,7 @@ shifts thus has one value in all of them. What is left over is decided by listin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,16 @@ def condition(scalars: Scalars, cond: ex.Expr, stmt: ir.Stmt) -> ex.Expr:
 
 
 class Undecided(Exception):
-    """A condition is neither shown nor refuted. `related`: where what would decide it was lost."""
+    """A condition is neither shown nor refuted.
 
-    def __init__(self, missing: str, related: tuple[Related, ...] = ()) -> None:
+    `related`: where what would decide it was lost. `known`: both sides are known, so running the kernel may refute it.
+    """
+
+    def __init__(self, missing: str, related: tuple[Related, ...] = (), *, known: bool = False) -> None:
         super().__init__(missing)
         self.missing = missing
         self.related = related
+        self.known = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,9 @@ class Expectations:
         self.program = program
         self.facts = facts
         self._spaces: dict[int, Space | str] = {}
+        self._shown: set[Hashable] = set()
+        self._bases: dict[tuple[int, int], Form] = {}
+        self._held = False
 
     # ------------------------------------------------------------------------------------------- tags
 
@@ -179,14 +186,20 @@ class Expectations:
         return forms.add(self._base(tag.base), along)
 
     def _base(self, base: Tag) -> Form:
-        symbolic = self.program.symbols[base.symbol]
-        if base.outer >= 0:
-            marked: dict[str, ex.Expr] = {n: ex.Var(f"{n}@{base.outer}") for n in symbolic.names() if n.startswith("%")}
-            symbolic = forms.canonical(ex.substitute(forms.to_expr(symbolic), marked), {}, self.facts)
+        symbolic = self._bases.get((base.symbol, base.outer))
+        if symbolic is None:
+            symbolic = self._bases[base.symbol, base.outer] = self._symbolic(base)
         form = forms.add(symbolic, forms.constant(base.const))
         for oracle, outer, factor in base.slopes:
             form = forms.add(form, forms.atom(ex.Var(f"@{oracle}.{outer}")), factor)
         return form
+
+    def _symbolic(self, base: Tag) -> Form:
+        symbolic = self.program.symbols[base.symbol]
+        if base.outer >= 0:
+            marked: dict[str, ex.Expr] = {n: ex.Var(f"{n}@{base.outer}") for n in symbolic.names() if n.startswith("%")}
+            symbolic = forms.canonical(ex.substitute(forms.to_expr(symbolic), marked), {}, self.facts)
+        return symbolic
 
     # ------------------------------------------------------------------------------------------- conditions
 
@@ -194,21 +207,52 @@ class Expectations:
         self, s: State, p: Process, o: c.Expectation, cond: ex.Expr, written: ex.Expr, mentions: Mentions
     ) -> Broken | None:
         """Where one of the conditions that `and` joins fails; None when it holds. Raises Undecided."""
+        key = (id(o), cond, self._relative(p, o, mentions))
+        if key in self._shown:
+            return None
         space = self._space(o)
+        self._held = False
         wrong = np.logical_not(self._holds(s, p, o, cond, mentions, space))
         at = space.first(np.asarray(wrong))
         if at is None:
+            # What was decided by positions themselves is decided for them alone.
+            if not self._held:
+                self._shown.add(key)
             return None
         where = ", ".join(f"{n} = {v}" for n, v in zip(o.about.names, at, strict=True))
         message = f"{shown(o.about, written)} does not hold for {where}{words(around(p))}"
         if not (isinstance(cond, ex.Bin) and cond.op in ("<", "<=", "==", "!=") and isinstance(written, ex.Bin)):
             return Broken(at, message, {}, None)
         left, right = (self._at(self._form(p, o, side, mentions), at, space) for side in (cond.lhs, cond.rhs))
-        x, y = self._shown(o, written.lhs, mentions, at, left), self._shown(o, written.rhs, mentions, at, right)
+        x, y = self._side(o, written.lhs, mentions, at, left), self._side(o, written.rhs, mentions, at, right)
         if x != y:
             message += f": {x} and {y}"
         values = {shown(o.about, written.lhs): x, shown(o.about, written.rhs): y}
         return Broken(at, message, values, self._differs(left, right) if cond.op == "==" else None)
+
+    def _relative(self, p: Process, o: c.Expectation, mentions: Mentions) -> Hashable:
+        """What the outcome depends on, equal where only positions in loops and the program's tile differ."""
+        here: dict[tuple[int, int], int] = {}
+        for loop in p.role.loops:
+            if loop.oracle is not None and loop.start < p.pc < loop.end:
+                outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
+                here[loop.oracle, outer] = p.env[loop.slot]
+        moving = {loop.slot for loop in o.loops.values() if loop.oracle is not None}
+        others = tuple(p.env[slot] for slot in sorted(o.uses - moving))
+        found: list[Hashable] = []
+        for tag in mentions:
+            if not isinstance(tag, Func):
+                found.append(tag)
+                continue
+            base, const, ways = tag.base, tag.base.const, list[tuple[int, int | None, int]]()
+            for oracle, outer, factor in base.slopes:
+                const -= factor * here.get((oracle, outer), 0)
+                known = (oracle, outer) in here
+                ways.append((oracle, None if known else outer, factor))
+            found.append(
+                (tag.element, base.symbol, base.outer - p.outer if base.outer >= 0 else None, const, tuple(ways))
+            )
+        return others, tuple(found)
 
     def _differs(self, left: Form, right: Form) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
         """Both sides as coordinates, where it takes sizes to see that they differ."""
@@ -240,8 +284,11 @@ class Expectations:
             gap = forms.canonical(ex.substitute(forms.to_expr(gap), still), {}, self.facts)
             holds = self._compared(s, op, gap, space)
             known = s.exact and all(int(n[1:].split(".")[0]) in self.program.movers for n in moving)
+            self._held = True
             if not known and space.first(np.logical_not(holds)) is None:
-                raise Undecided("whether this holds in every iteration is not known: the two sides move differently")
+                raise Undecided(
+                    "whether this holds in every iteration is not known: the two sides move differently", known=True
+                )
             return holds
         symbolic = [t for t in gap.terms if any(not n.startswith(("~", "!")) for n in ex.names(t[0]))]
         if not symbolic:
@@ -249,7 +296,7 @@ class Expectations:
         if any(n.startswith(("~", "!")) for key, _ in symbolic for n in ex.names(key)):
             if op == "==":
                 return False
-            raise Undecided("sizes and elements are combined in a way that is not decided")
+            raise Undecided("sizes and elements are combined in a way that is not decided", known=True)
         part = Form(tuple(symbolic), gap.const * 0)
         rest = tag_space.evaluate(forms.to_expr(forms.add(gap, part, -1)), self._values(space))
         low, high = self.facts.bounds(part)
@@ -263,7 +310,9 @@ class Expectations:
         if op == "==":
             return true
         if not np.all(true | false):
-            raise Undecided("it depends on sizes in a way that is not decided; an assumption about them may help")
+            raise Undecided(
+                "it depends on sizes in a way that is not decided; an assumption about them may help", known=True
+            )
         return true
 
     def _values(self, space: Space) -> dict[str, Any]:
@@ -299,7 +348,7 @@ class Expectations:
                 env[name] = ex.Int(int(array[place]))
         return forms.canonical(ex.substitute(forms.to_expr(form), env), {}, self.facts)
 
-    def _shown(self, o: c.Expectation, side: ex.Expr, mentions: Mentions, at: tuple[int, ...], form: Form) -> str:
+    def _side(self, o: c.Expectation, side: ex.Expr, mentions: Mentions, at: tuple[int, ...], form: Form) -> str:
         """The value of one side for one element: a number, or where it starts and how far from there."""
         if form.is_constant:
             return str(int(form.const))

@@ -180,8 +180,9 @@ def _outcome(
             span = found.issue.span if found is not None else o.span
             shown = _candidate(program, found)
             return AsyncOutcome(
-                o.code, o.what, span, "unknown", message, shown, related, missing=doubtful[key], subject=o.subject
-            )
+                o.code, o.what, span, "unknown", message, shown, related, missing=doubtful[key], subject=o.subject,
+                tried=found is not None and found.issue.tried,
+            )  # fmt: skip
     broken = {code for code, _ in confirmed} | {code for code, _ in doubtful}
     missing = ""
     if not searched.complete:

@@ -25,7 +25,7 @@ class AsyncOutcome:
 
     `code` is the diagnostic code, `what` the obligation in words, `span` its place (relative to the kernel).
     `counterexample` is set when refuted; `missing` says what would settle an unknown one, whose `counterexample` is a
-    place where it may fail, to be tried.
+    place where it may fail, to be tried. `tried`: small sizes may show that an unknown one fails.
     """
 
     code: str
@@ -38,6 +38,7 @@ class AsyncOutcome:
     fixes: tuple[Fix, ...] = ()
     missing: str = ""
     subject: str = ""
+    tried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class Issue:
 
     `subject` names the obligation within its code: a buffer, a barrier, or the number of a statement. `fatal` issues
     end the path, because what follows them does not depend on the canonical schedule alone. `differs` holds the two
-    symbolic coordinates (form, program iteration) whose difference has to be shown with numbers.
+    symbolic coordinates (form, program iteration) whose difference has to be shown with numbers. `tried`: an unknown
+    issue that running the kernel at small sizes may turn into a violation.
     """
 
     code: str
@@ -108,6 +110,7 @@ class Issue:
     unknown: str = ""
     differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
     short: tuple[int, int] | None = None
+    tried: bool = False
 
 
 class Violation(Exception):

@@ -188,10 +188,13 @@ class TagFindings:
         unknown = "" if swapped else f"whether {x} and {y} are the same dimension"
         self.report.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
 
-    def open_expectation(self, p: Process, o: c.Expectation, missing: str, related: tuple[Related, ...] = ()) -> None:
-        """An expectation that is neither shown nor refuted."""
+    def open_expectation(
+        self, p: Process, o: c.Expectation, missing: str, related: tuple[Related, ...] = (), *, known: bool = False
+    ) -> None:
+        """An expectation that is neither shown nor refuted; `known`: running the kernel may refute it."""
         issue = Issue(
-            "TW106", sid(o), missing, o.stmt.span, self.report.role(p), dict(at(p)), related, unknown=missing
+            "TW106", sid(o), missing, o.stmt.span, self.report.role(p), dict(at(p)), related, unknown=missing,
+            tried=known,
         )  # fmt: skip
         self.report.found.setdefault(("TW106", sid(o)), Found(issue, {}, None))
 

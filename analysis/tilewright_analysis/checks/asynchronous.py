@@ -12,7 +12,7 @@ from tilewright_analysis.async_.explore import explore
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget
 
 from ..context import KernelContext
-from ..replay import replayed
+from ..replay import broken_expectation, replayed
 from ..report import Family, Obligation
 from .outcome import indented, proved, refuted, situation, unknown
 
@@ -62,6 +62,10 @@ def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obli
             example = tried.finding.counterexample if tried.finding is not None else None
             if tried.verdict == "refuted" and example is not None and example.replayed:
                 return tried
+        if o.tried and (broken := broken_expectation(context.tagged, o.span)) is not None:
+            message, example = broken
+            text = f"{_sentence(message)} {situation(example)}"
+            return refuted(context, o.code, family, o.what, o.span, text, example=example, how="small sizes")
         return unknown(context, o.code, family, o.what, o.span, _reason(o), related=o.related)
     if ("uses stage" in o.message or "uses slot" in o.message) and context.refuted & {"TW201", "TW202"}:
         how = f"{_CONSEQUENCE} because of an index outside its ring"

@@ -12,10 +12,12 @@ from itertools import product
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
+from tilewright.expand.tag_pieces import tagging_of_pieces
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
 from tilewright.ir.shapes import parts_of
+from tilewright.ir.tagging import holders
 from tilewright.ir.types import TileType
 from tilewright.source import Span
 
@@ -72,6 +74,8 @@ class _Pieces:
                 )
             case ir.Mma():
                 return tuple(self.product(stmt))
+            case ir.Tag() | ir.ExpectTags():
+                return tuple(tagging_of_pieces(stmt, self.shape, self.piece))
             case ir.Compute(op=op) if op in ir.REDUCTIONS:
                 return tuple(self.reduction(stmt))
             case ir.Compute():
@@ -194,6 +198,9 @@ def _part_of(view: ir.View, index: Index) -> ir.View:
 
 
 def _register_tiles(stmt: ir.Stmt) -> Iterator[str]:
+    if isinstance(stmt, ir.Tag | ir.ExpectTags):
+        yield from (of for of in holders(stmt) if isinstance(of, str))
+        return
     for value in ir.operands(stmt):
         match value:
             case str():
