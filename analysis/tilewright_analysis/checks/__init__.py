@@ -15,7 +15,7 @@ from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import global_order, leading_index, load_bounds, offset_width, ring_index, store_bounds
 from .resources import instructions, role_warps, shared_memory, threads_registers
-from .tags import scale, validity
+from .tags import precision, scale, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +49,6 @@ CHECKS: tuple[Check, ...] = (
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),
+    Check("tags.precision", "tags", ("TW107",), precision.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )
