@@ -203,6 +203,18 @@ class Tags:
 
     # ------------------------------------------------------------------------------------------- statements about tags
 
+    def claimed(self, value: Value) -> Value:
+        """`value` with the coordinates that its tags claim along axes that have none of their own."""
+        axes = list(value.axes)
+        for name, tag in value.named:
+            size = forms.atom(ex.Size(name))
+            if isinstance(tag, Lost) or size not in self.program.dims:
+                continue
+            for i, axis in enumerate(axes):
+                if not isinstance(axis, Tag) and tag.element == tagging.parameter(i):
+                    axes[i] = replace(tag.base, dim=self.program.dims.index(size))
+        return replace(value, axes=tuple(axes))
+
     def mentioned(self, s: State, p: Process, o: c.OverElements, find: Find) -> list[Func | Lost | None]:
         """For each mention of a statement the tag that is there; None: there is none."""
         found: list[Func | Lost | None] = []

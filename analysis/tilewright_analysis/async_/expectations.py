@@ -16,7 +16,7 @@ import numpy as np
 from tilewright import tag_space
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.tagging import element, shown
+from tilewright.ir.tagging import element, shown, thread_of
 from tilewright.problem import Related
 from tilewright.tag_space import Space
 from tilewright_analysis.async_ import code as c
@@ -79,12 +79,16 @@ class Undecided(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A comparison that fails: the parameters, both sides in words, and as (symbol, program iteration, number)."""
+    """A comparison that fails: the parameters, both sides in words, and as (symbol, program iteration, number).
+
+    `thread` has the warp, lane and register where the condition is about threads.
+    """
 
     element: tuple[int, ...]
     text: str
     sides: Mapping[str, str]
     differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None
+    thread: Mapping[str, int]
 
 
 class Expectations:
@@ -175,10 +179,11 @@ class Expectations:
                 f"the tag {use.tag} of {what} is not known: values of different {use.tag} meet before", (lost,)
             )
         if tag is None:
-            raise Undecided(
-                f"the element {what} carries no tag {use.tag}: no tensor with that size is in it, or {use.tag} was "
-                "reduced or contracted away"
-            )
+            twice = [t for t in self.program.kernel.params if t.type.shape.count(ex.Size(use.tag)) > 1]
+            why = f"no tensor with that size is in it, or {use.tag} was reduced or contracted away"
+            if twice:
+                why += f", or it comes from {twice[0].name}, which has two dimensions {use.tag}"
+            raise Undecided(f"the element {what} carries no tag {use.tag}: {why}")
         index = (
             [ex.Var(f"!{number}.{axis}") for axis in range(len(o.shapes[number]))] if use.thread else list(use.index)
         )
@@ -222,13 +227,15 @@ class Expectations:
         where = ", ".join(f"{n} = {v}" for n, v in zip(o.about.names, at, strict=True))
         message = f"{shown(o.about, written)} does not hold for {where}{words(around(p))}"
         if not (isinstance(cond, ex.Bin) and cond.op in ("<", "<=", "==", "!=") and isinstance(written, ex.Bin)):
-            return Broken(at, message, {}, None)
+            return Broken(at, message, {}, None, thread_of(o.about, at))
         left, right = (self._at(self._form(p, o, side, mentions), at, space) for side in (cond.lhs, cond.rhs))
         x, y = self._side(o, written.lhs, mentions, at, left), self._side(o, written.rhs, mentions, at, right)
         if x != y:
             message += f": {x} and {y}"
         values = {shown(o.about, written.lhs): x, shown(o.about, written.rhs): y}
-        return Broken(at, message, values, self._differs(left, right) if cond.op == "==" else None)
+        return Broken(
+            at, message, values, self._differs(left, right) if cond.op == "==" else None, thread_of(o.about, at)
+        )
 
     def _relative(self, p: Process, o: c.Expectation, mentions: Mentions) -> Hashable:
         """What the outcome depends on, equal where only positions in loops and the program's tile differ."""
@@ -350,7 +357,8 @@ class Expectations:
 
     def _side(self, o: c.Expectation, side: ex.Expr, mentions: Mentions, at: tuple[int, ...], form: Form) -> str:
         """The value of one side for one element: a number, or where it starts and how far from there."""
-        if form.is_constant:
+        if all(n.startswith("@") for n in form.names()):
+            # Positions are those of this state.
             return str(int(form.const))
         env: dict[str, ex.Expr] = {f"~{i}": ex.Int(v) for i, v in enumerate(at)}
         for number, tag in enumerate(mentions):

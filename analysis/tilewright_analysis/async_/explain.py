@@ -38,8 +38,8 @@ def example(program: c.Program, found: Found, sizes: Sizes) -> Counterexample:
             if loop.oracle is not None and program.oracles[loop.oracle].is_programs and loop.var in iteration:
                 iteration[loop.var] = sizes.program + issue.iteration[loop.var] * sizes.programs
     return Counterexample(
-        sizes=sizes.sizes, program=sizes.program, iteration=iteration, role=issue.role, element=issue.element,
-        values=values, trace=trace(found),
+        sizes=sizes.sizes, program=sizes.program, iteration=iteration, role=issue.role, thread=issue.thread,
+        element=issue.element, values=values, trace=trace(found),
     )  # fmt: skip
 
 

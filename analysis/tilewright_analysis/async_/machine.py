@@ -415,7 +415,7 @@ class Machine:
         if held is None:
             return True
         tags = self.tags.expectations.given(p, o, held.named, self.tags.mentioned(s, p, o, self._held))
-        value = replace(held, named=tags)
+        value = self.tags.claimed(replace(held, named=tags))
         if isinstance(o.of, str):
             p.tiles[o.of] = value
         else:

@@ -111,6 +111,7 @@ class Issue:
     differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
     short: tuple[int, int] | None = None
     tried: bool = False
+    thread: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Violation(Exception):

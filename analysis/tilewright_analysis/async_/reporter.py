@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.problem import Fix, Related
@@ -48,11 +48,13 @@ class Reporter:
         related: Iterable[Related] = (), fixes: Iterable[Fix] = (), values: dict[str, str] | None = None,
         touches: frozenset[str] = frozenset(), unknown: str = "", element: tuple[int, ...] = (),
         differs: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None, short: tuple[int, int] | None = None,
+        thread: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         """Record an issue; raise it if it is fatal."""
         issue = Issue(
             code, subject, message, o.stmt.span, self.role(p) if p else "", dict(at(p)) if p else {}, tuple(related),
             tuple(fixes), values or {}, element, touches or touched(o), fatal, unknown, differs, short,
+            thread=thread or {},
         )  # fmt: skip
         earlier = self.found.get((code, subject))
         if earlier is None or (earlier.issue.unknown and not unknown):

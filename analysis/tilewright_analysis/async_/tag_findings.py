@@ -202,5 +202,5 @@ class TagFindings:
         """An expectation that fails."""
         self.report.note(
             s, p, o, "TW106", sid(o), broken.text, values=dict(broken.sides), differs=broken.differs,
-            element=broken.element,
+            element=broken.element, thread=broken.thread,
         )  # fmt: skip

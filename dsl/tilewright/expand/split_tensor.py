@@ -185,7 +185,7 @@ def _said_of_stages(ring: Ring) -> ir.Block:
     inside = {s.dst for s in ring.rest if isinstance(s, ir.Assign)}
     out: list[ir.Stmt] = []
     said = tuple(s for s in ring.rest if isinstance(s, ir.Tag | ir.ExpectTags))
-    for stmt in of_stages(said, ring.loads, ring.reads, ring.stage, frozenset()):
+    for stmt in of_stages(said, ring.loads, ring.reads, ring.stage, frozenset[str]()):
         assert isinstance(stmt, ir.Tag | ir.ExpectTags)
         exprs = [e for _, e in stmt.tags] if isinstance(stmt, ir.Tag) else [stmt.cond]
         other = [h for h in holders(stmt) if isinstance(h, str)] + [n for e in exprs for n in ex.names(e) & inside]

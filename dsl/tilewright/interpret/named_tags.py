@@ -16,7 +16,7 @@ from tilewright import tag_space
 from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Stage, Tensor
 from tilewright.interpret.operands import Operands, StepRun
-from tilewright.interpret.tags import Tag, turned
+from tilewright.interpret.tags import Axis, Tag, turned
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE, REDUCTIONS, SCANS
@@ -134,10 +134,26 @@ def _tag(stmt: ir.Tag, operands: Operands) -> StepRun:
         for name, value in stmt.tags:
             known = all(n in env for n in ex.names(value))
             new[name] = np.broadcast_to(tag_space.evaluate(value, env), shape) if known else None
-        tag = replace(tag, named={**tag.named, **new})
+        tag = _claimed(process, replace(tag, named={**tag.named, **new}), new)
         found.tag = turned(tag) if isinstance(stmt.of, ir.BufRef) and stmt.of.transposed else tag
 
     return run
+
+
+def _claimed(process: Process, tag: Tag, new: Named) -> Tag:
+    """The tag with coordinates along axes that have none, where one of the new tags numbers such an axis."""
+    axes = list(tag.axes)
+    for name, values in new.items():
+        extent = next(
+            (t.extents[t.labels.index(name)] for t in process.machine.tensors.values() if name in t.labels), None
+        )
+        if values is None or extent is None:
+            continue
+        for axis, held in enumerate(axes):
+            along = np.arange(values.shape[axis]).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+            if held is None and bool(np.all(values == values.flat[0] + along)):
+                axes[axis] = Axis(name, int(values.flat[0]), extent)
+    return replace(tag, axes=tuple(axes))
 
 
 def _expect(stmt: ir.ExpectTags, operands: Operands) -> StepRun:

@@ -117,6 +117,15 @@ def element(stmt: Tagging, number: int) -> str:
     return _element(use, use.label, {f"~{i}": Var(name) for i, name in enumerate(stmt.names)})
 
 
+def thread_of(stmt: Tagging, values: Sequence[int]) -> dict[str, int]:
+    """The thread that the first mention of one speaks of, for values of the parameters; empty without one."""
+    env = {f"~{i}": v for i, v in enumerate(values)}
+    for use in stmt.uses:
+        if use.thread:
+            return {n: ex.evaluate(e, env) for n, e in zip(("warp", "lane", "register"), use.index, strict=True)}
+    return {}
+
+
 def _element(use: TagUse, holder: str, params: Mapping[str, Expr]) -> str:
     index = ", ".join(ex.show(ex.substitute(e, params)) for e in use.index)
     return f"{holder}.at({index})" if use.thread else f"{holder}[{index}]"
