@@ -85,6 +85,8 @@ class Launcher:
         found: list[TensorFacts] = []
         for param, argument in zip(self._kernel.params, given, strict=True):
             try:
+                if str(getattr(argument, "layout", "torch.strided")) != "torch.strided":
+                    raise TypeError  # sparse tensors have shape, strides and type as well
                 dtype = str(argument.dtype).removeprefix("torch.")
                 shape, strides = tuple(argument.shape), tuple(argument.stride())
                 found.append(TensorFacts(dtype, shape, strides, str(argument.device)))

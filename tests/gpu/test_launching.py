@@ -62,8 +62,8 @@ def test_the_current_stream_is_used() -> None:
     multiply_add = example("elementwise").multiply_add
     x, y, out = vectors(1 << 20)
     multiply_add(x, y, out)
-    torch.cuda.synchronize()
     out.zero_()
+    assert not bool(out.any())  # loading what this needs would wait for all streams
     side = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
@@ -102,7 +102,7 @@ def test_a_graph_captures_launches_of_what_is_compiled(name: str) -> None:
     with torch.cuda.graph(graph):
         kernel(x, y, out)
         kernel(x, y, out)
-    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.memory_allocated() <= before  # capturing collects garbage of other tests
     assert not bool(out.any())
     for _ in range(3):
         x.normal_()
