@@ -172,15 +172,18 @@ def arange(n: int) -> Tile:
     in_kernel("arange")
 
 
-def load(view: View, *, other: float | None = None, via: Literal["auto", "direct", "cp_async", "tma"] = "auto") -> Tile:
+def load(
+    view: View, *, other: float | None = None, via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto"
+) -> Tile:
     """The elements of `view`. Elements outside the tensor read as `other`; without it the whole view must be inside.
 
-    `via="tma"` and `via="cp_async"` (in a pipeline) fill with zeros what is outside.
+    `via="tma"` and `via="cp_async"` (in a pipeline) fill with zeros what is outside. `via="buffer"`: AMD's buffer
+    instructions, whose offsets within a tile have 32 bits.
     """
     in_kernel("load")
 
 
-def store(view: View, tile: Tile, *, via: Literal["auto", "direct", "tma"] = "auto") -> None:
+def store(view: View, tile: Tile, *, via: Literal["auto", "direct", "tma", "buffer"] = "auto") -> None:
     """Write the elements of `tile` that lie inside the tensor; the rest of the view is dropped."""
     in_kernel("store")
 

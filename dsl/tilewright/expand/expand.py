@@ -68,6 +68,11 @@ def _check_target(block: ir.Block, target: Target) -> None:
                 )
             case ir.Load(via="tma") | ir.Store(via="tma") if target.backend != "cuda":
                 raise ExpansionError("TW009", f'{target.name} has no TMA; leave via="tma" out', stmt.span)
+            case ir.Load(via="buffer") | ir.Store(via="buffer") if not target.has("buffer_load"):
+                having = ", ".join(t.name for t in TARGETS.values() if t.has("buffer_load"))
+                raise ExpansionError(
+                    "TW009", f"{target.name} has no buffer loads and stores; targets with them: {having}", stmt.span
+                )
             case _:
                 pass
 

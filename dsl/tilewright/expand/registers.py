@@ -37,7 +37,7 @@ def expand_registers(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]
 
 
 def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
-    loads, rest = stage_loads(loop, names, "cp_async", allocations)
+    loads, rest = stage_loads(loop, names, "cp_async", allocations, ("buffer",))
     reads, rest = stage_reads(loop, loads, rest, kernel)
     ahead = {s.load.dst: names.new(f"{s.load.dst.lstrip('%')}_next", names.types[s.load.dst]) for s in loads}
     stage, span = ex.mod(iteration_number(loop), Int(STAGES)), loop.span
@@ -46,7 +46,7 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
 
     def fetch(value: ir.Expr) -> ir.Block:
         into_registers = tuple(
-            ir.Load(ahead[s.load.dst], at_iteration(s.view, loop.var, value), 0.0, "direct", span=s.load.span)
+            ir.Load(ahead[s.load.dst], at_iteration(s.view, loop.var, value), 0.0, _way(s.load), span=s.load.span)
             for s in loads
         )
         inside = ex.less(value, loop.hi)
@@ -74,6 +74,10 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.Sync(span=span, note="the rings are free again"))
     return tuple(out)
+
+
+def _way(load: ir.Load) -> ir.Via:
+    return "buffer" if load.via == "buffer" else "direct"
 
 
 def _moves_on(loop: ir.Pipeline, loads: tuple[StagedLoad, ...]) -> bool:

@@ -26,10 +26,11 @@ class StagedLoad:
 
 
 def stage_loads(
-    loop: ir.Pipeline, names: Names, via: str, block: list[ir.Stmt]
+    loop: ir.Pipeline, names: Names, via: str, block: list[ir.Stmt], ways: tuple[ir.Via, ...] = ()
 ) -> tuple[tuple[StagedLoad, ...], ir.Block]:
     """The loads of `loop` that go through rings (allocated into `block`), and the body without them.
 
+    Those are the loads by `via`, by one of `ways`, and by the way that is left to the expansion.
     Raises ExpansionError when a load cannot run ahead of its iteration.
     """
     scalars: dict[str, ir.Expr] = {}
@@ -43,7 +44,7 @@ def stage_loads(
             for inner in ir.walk((stmt,)):
                 if isinstance(inner, ir.Assign):
                     scalars.pop(inner.dst, None)
-        if isinstance(stmt, ir.Load) and stmt.via in ("auto", via):
+        if isinstance(stmt, ir.Load) and stmt.via in ("auto", via, *ways):
             view = replace(stmt.view, origin=tuple(ex.substitute(o, scalars) for o in stmt.view.origin))
             _check_ahead(loop, view, stmt)
             staged.append(StagedLoad(stmt, view, _allocate(stmt, loop.stages, names, via, block)))
@@ -55,7 +56,9 @@ def stage_loads(
             f'nothing in this pipeline can run ahead: load with via="{via}" at the top of its body, or use range',
             loop.span,
         )
-    for load in (s for s in ir.walk(tuple(rest)) if isinstance(s, ir.Load) and s.via not in ("auto", "direct")):
+    for load in (
+        s for s in ir.walk(tuple(rest)) if isinstance(s, ir.Load) and s.via not in ("auto", *ir.REGISTER_WAYS)
+    ):
         wanted = "cp_async" if load.via == "tma" else "tma"
         raise ExpansionError(
             "TW009",

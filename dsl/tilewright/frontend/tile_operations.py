@@ -17,6 +17,9 @@ from tilewright.ir.types import TileType
 _MOST_PIECES = 3
 _SMALLEST_PIECE = 8
 
+_LOADS = '"auto", "direct", "cp_async", "tma" or "buffer"'
+_STORES = '"auto", "direct", "tma" or "buffer"'
+
 
 class TileOperations(Expressions):
     """Operations whose operands and results live in registers or global memory."""
@@ -112,8 +115,8 @@ class TileOperations(Expressions):
 
     def op_load(self, node: Node, view: Value, *, other: Value = None, via: Value = "auto") -> Value:
         source = self.view(node, view)
-        if via not in ("auto", "direct", "cp_async", "tma"):
-            raise self.fault("TW009", f'via is "auto", "direct", "cp_async" or "tma", not {describe(via)}', node)
+        if via not in ("auto", "direct", "cp_async", "tma", "buffer"):
+            raise self.fault("TW009", f"via is {_LOADS}, not {describe(via)}", node)
         fill: float | None = None
         if other is not None:
             if not isinstance(other, float | Int):
@@ -132,8 +135,8 @@ class TileOperations(Expressions):
 
     def op_store(self, node: Node, view: Value, tile: Value, *, via: Value = "auto") -> Value:
         target, source = self.view(node, view), self.tile(node, tile, "what is stored")
-        if via not in ("auto", "direct", "tma"):
-            raise self.fault("TW009", f'a store goes via "auto", "direct" or "tma", not {describe(via)}', node)
+        if via not in ("auto", "direct", "tma", "buffer"):
+            raise self.fault("TW009", f"a store goes via {_STORES}, not {describe(via)}", node)
         want, have = self.view_type(target), self.tile_type(source)
         if want.shape != have.shape:
             raise self.fault("TW003", f"the view is {list(want.shape)}, the tile {list(have.shape)}", node)

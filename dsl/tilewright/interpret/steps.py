@@ -62,9 +62,9 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return _compute(stmt, operands)
         case ir.Mma(instr="mma_v2" | "mfma"):
             return _mma(stmt)
-        case ir.Load(via="direct"):
+        case ir.Load(via="direct" | "buffer"):
             return _load(stmt, operands)
-        case ir.Store(via="direct"):
+        case ir.Store(via="direct" | "buffer"):
             return _store(stmt, operands)
         case ir.For():
             return _for(stmt, operands)

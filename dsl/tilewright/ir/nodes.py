@@ -106,14 +106,16 @@ class Compute(Stmt):
     order: tuple[int, ...] = ()
 
 
-Via = Literal["auto", "direct", "cp_async", "tma"]
+Via = Literal["auto", "direct", "cp_async", "tma", "buffer"]
+REGISTER_WAYS: frozenset[Via] = frozenset(("direct", "buffer"))
+"""What is left of `via` after expansion: accesses between registers and memory, by pointers or by buffer (AMD)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load(Stmt):
     """`dst = view`. Elements past the edge of the tensor read as `other`; without `other` every element must be inside.
 
-    After expansion only `via="direct"` remains: a load into registers.
+    After expansion `via` is one of `REGISTER_WAYS`: a load into registers.
     """
 
     dst: str
@@ -124,7 +126,7 @@ class Load(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Store(Stmt):
-    """`view = src` for the elements inside the tensor; elements past its edge are dropped. Explicit: `via="direct"`."""
+    """`view = src` for the elements inside the tensor; those past its edge are dropped. Explicit: `REGISTER_WAYS`."""
 
     view: View
     src: str
@@ -333,7 +335,7 @@ def is_explicit(kernel: Kernel) -> bool:
     for stmt in walk(kernel.body):
         if isinstance(stmt, POLICY_NODES):
             return False
-        if isinstance(stmt, Load | Store) and stmt.via != "direct":
+        if isinstance(stmt, Load | Store) and stmt.via not in REGISTER_WAYS:
             return False
         if isinstance(stmt, Mma) and stmt.instr == "auto":
             return False
@@ -387,6 +389,7 @@ __all__ = [
     "Pipeline",
     "Programs",
     "REDUCTIONS",
+    "REGISTER_WAYS",
     "Role",
     "Roles",
     "RowMajor",

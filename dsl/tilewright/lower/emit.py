@@ -129,7 +129,7 @@ class FunctionEmitter:
             case ir.Store():
                 self._store(stmt)
             case ir.Mma():
-                function = f"cdna{TARGETS[self.kernel.target].cdna}.mfma" if stmt.instr == "mfma" else "mma_v2"
+                function = f"{self._cdna}.mfma" if stmt.instr == "mfma" else "mma_v2"
                 line(f"{names(stmt.dst)} = {function}({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
                 self.defined.add(stmt.dst)
             case ir.For():
@@ -248,18 +248,29 @@ class FunctionEmitter:
     def _load(self, stmt: ir.Load) -> None:
         tile, dst = self.module.tiles[stmt.dst], self.names(stmt.dst)
         where = self._access(stmt.view, tile, stmt.span)
+        load = [f"{dst} = gl.load", where.pointers]
+        if stmt.via == "buffer":
+            load = [f"{dst} = {self._cdna}.buffer_load", where.base, where.narrow]
         if stmt.other is None:
-            self._call(f"{dst} = gl.load", where.pointers)
+            self._call(*load)
             return
         other = number(stmt.other) if tile.dtype.is_float else str(int(stmt.other))
-        with self._inside_first(stmt.view, lambda: self._call(f"{dst} = gl.load", where.pointers)):
-            self._call(f"{dst} = gl.load", where.pointers, f"mask={where.mask}", f"other={other}")
+        with self._inside_first(stmt.view, lambda: self._call(*load)):
+            self._call(*load, f"mask={where.mask}", f"other={other}")
 
     def _store(self, stmt: ir.Store) -> None:
         src = self.names(stmt.src)
         where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
-        with self._inside_first(stmt.view, lambda: self._call("gl.store", where.pointers, src)):
-            self._call("gl.store", where.pointers, src, f"mask={where.mask}")
+        store = ["gl.store", where.pointers, src]
+        if stmt.via == "buffer":
+            store = [f"{self._cdna}.buffer_store", src, where.base, where.narrow]
+        with self._inside_first(stmt.view, lambda: self._call(*store)):
+            self._call(*store, f"mask={where.mask}")
+
+    @property
+    def _cdna(self) -> str:
+        """The module of Gluon with the instructions of the target's generation."""
+        return f"cdna{TARGETS[self.kernel.target].cdna}"
 
     @contextmanager
     def _inside_first(self, view: ir.View, unmasked: Callable[[], None]) -> Generator[None]:

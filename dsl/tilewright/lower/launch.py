@@ -63,8 +63,22 @@ def _checks(plan: LaunchPlan, kernel: ir.Kernel, names: Names) -> Iterator[str]:
         found = f"is {{{name}.stride(axis)}}, not {{stride}}"
         yield "    " + _check(f"extent == 1 or {name}.stride(axis) == stride", f"{param.name}.stride({{axis}}) {found}")
         yield _check(f"{name}.data_ptr() % 16 == 0", f"{param.name} must begin at a multiple of 16 bytes")
+    yield from _buffer_checks(kernel, names)
     for assumption in kernel.assumptions:
         yield _check(host(assumption.expr, names), f"the kernel assumes {ex.show(assumption.expr)}")
+
+
+def _buffer_checks(kernel: ir.Kernel, names: Names) -> Iterator[str]:
+    """Buffer instructions take the offset from the first element of a tile in bytes, in 31 bits."""
+    checks: dict[str, None] = {}
+    for stmt in ir.walk(kernel.body):
+        if isinstance(stmt, ir.Load | ir.Store) and stmt.via == "buffer":
+            param, view = kernel.param(stmt.view.tensor), stmt.view
+            axes = zip(view.shape[view.lead :], param.type.strides[view.lead :], strict=True)
+            furthest = " + ".join(f"{n - 1} * {host(stride, names)}" for n, stride in axes)
+            condition = f"({furthest} + 1) * {param.type.dtype.bytes} < 2**31"
+            checks[_check(condition, f"a tile of {param.name} reaches over 2 GiB, too far for buffer accesses")] = None
+    yield from checks
 
 
 def _run(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry: str) -> Iterator[str]:

@@ -46,6 +46,8 @@ def check(kernel: ir.Kernel) -> Target:
     _check_warps(kernel, target)
     _check_types(kernel, target)
     for stmt in ir.walk(kernel.body):
+        if isinstance(stmt, ir.Load | ir.Store) and stmt.via == "buffer" and not target.has("buffer_load"):
+            raise LoweringError(f"{target.name} has no buffer loads and stores (AMD has)", stmt.span)
         for kinds, feature, what in _NEEDS:
             if isinstance(stmt, kinds) and not target.has(feature):
                 having = ", ".join(t.name for t in TARGETS.values() if t.has(feature))

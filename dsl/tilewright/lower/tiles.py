@@ -276,10 +276,20 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """Where a tile of a tensor lies: its pointers, and the mask of the elements inside the tensor."""
+    """Where a tile of a tensor lies: its first element, offsets from there, and the mask of the elements inside.
 
-    pointers: str
+    `narrow`: the offsets in 32 bits, for buffer instructions; the launch checks that this is enough.
+    """
+
+    base: str
+    offsets: str
+    narrow: str
     mask: str
+
+    @property
+    def pointers(self) -> str:
+        """A pointer for each element."""
+        return f"{self.base} + {self.offsets}"
 
 
 @dataclass
@@ -311,7 +321,7 @@ def access(
     number times a row stride can exceed 2**31.
     """
     rank, lead = len(view.tile_shape), view.lead
-    base, offsets, masks = [names(param.name)], list[str](), list[str]()
+    base, offsets, narrow, masks = [names(param.name)], list[str](), list[str](), list[str]()
     for dim, (stride, origin) in enumerate(zip(param.type.strides, view.origin, strict=True)):
         match stride:
             case ex.Int(1):
@@ -337,6 +347,7 @@ def access(
         if rank > 1:
             index = f"{index}[{', '.join(':' if d == axis else 'None' for d in range(rank))}]"
         offsets.append(f"{index}{scale}")
+        narrow.append(f"{index} * {scalars.text(stride, 10)}" if scale else index)
         start = "" if origin == ex.Int(0) else f"{scalars.text(origin, 8)} + "
         masks.append(f"{start}{index} < {scalars.text(param.type.shape[dim], 8)}")
         if not scalars.is_nonnegative(origin):
@@ -344,4 +355,4 @@ def access(
     if len(masks) > 1:
         masks = [f"({mask})" for mask in masks]
     inner = offsets[0] if rank == 1 else f"({' + '.join(offsets)})"
-    return Access(f"{' + '.join(base)} + {inner}", " & ".join(masks))
+    return Access(" + ".join(base), inner, " + ".join(narrow), " & ".join(masks))

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.kernels import fma, softmax
 from dsl.lower.kernels import column_sums, math_functions, maxima_of_three_axes, transposed_plus_sums, types_and_casts
+from reading import HEADER, read
 from tilewright.dtypes import bf16, f16, f32, f64
-from tilewright.expand import expand
+from tilewright.expand import ExpansionError, expand
 from tilewright.frontend import parse_module
 from tilewright.infer import InferenceError
+from tilewright.interpret import run
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 from tilewright.layout import DotOperand, Mfma
@@ -142,3 +145,52 @@ def test_shared_memory_over_the_limit_is_refused_for_the_smaller_target_only() -
 def test_instructions_of_the_other_vendor_are_refused() -> None:
     with pytest.raises(LoweringError, match=r"warps of 64 lanes.*sm_80 have 32"):
         lower(replace(gemm("gfx942"), target="sm_80"))
+
+
+BUFFERED = """
+@tw.kernel(target="gfx942", warps=4)
+def product(A: Global[f16, M, K], B: Global[f16, K, N], C: Global[f32, M, N]):
+    tw.assume(K % 8 == 0)
+    tw.assume(N % 8 == 0)
+    for pm, pn in tw.tiles(tw.cdiv(M, 64), tw.cdiv(N, 64)):
+        acc = tw.zeros(f32, (64, 64))
+        for k in tw.pipeline(0, K, 32, stages=2):
+            a = tw.load(A.tile((pm * 64, k), (64, 32)), other=0.0, via="buffer")
+            b = tw.load(B.tile((k, pn * 64), (32, 64)), other=0.0, via="buffer")
+            acc = tw.mma(a, b, acc)
+        tw.store(C.tile((pm * 64, pn * 64), (64, 64)), acc, via="buffer")
+"""
+
+
+def buffered(target: str = "gfx942") -> ir.Kernel:
+    unit = read(HEADER + BUFFERED).unit("product")
+    assert unit is not None
+    found = unit.with_consts(target).kernel
+    assert found is not None
+    return expand(found)
+
+
+@needs_triton
+@pytest.mark.parametrize("target", AMD)
+def test_buffer_accesses_are_wide_and_take_no_pointers(target: str) -> None:
+    c = compiled(buffered(target))
+    assert count(c, "buffer_load_dwordx4") == 4 and count(c, "buffer_store_dword(?:x4)?") > 0
+    assert not count(c, "global_load_dwordx4") and not count(c, "global_store_dwordx4")
+
+
+def test_a_launch_refuses_tiles_out_of_reach_of_buffer_offsets() -> None:
+    text = lower(buffered()).source
+    assert "(63 * K + 31 * 1 + 1) * 2 < 2**31" in text and "(63 * N + 63 * 1 + 1) * 4 < 2**31" in text
+
+
+def test_buffer_accesses_compute_what_others_do() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((70, 40)).astype(np.float16), rng.standard_normal((40, 72)).astype(np.float16)
+    c = np.full((70, 72), np.nan, np.float32)
+    run(buffered(), [a, b, c])
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-3, atol=1e-3)
+
+
+def test_buffer_accesses_are_refused_elsewhere() -> None:
+    with pytest.raises(ExpansionError, match="sm_80 has no buffer loads and stores; targets with them: gfx942, gfx950"):
+        buffered("sm_80")
