@@ -214,14 +214,14 @@ def _provided(group: str, what: str, package: str) -> Callable[..., Any]:
 def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 @overload
 def kernel(
-    *, target: str = "sm_80", warps: int = 4, reference: str = ""
+    *, target: str = "sm_80", warps: int = 4, registers: int | None = None, reference: str = ""
 ) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark a function as a kernel.
 
     `target`: the least GPU it is for ("sm_80" means sm_80 and up; "sm_90a" exactly that). `warps`: warps of 32 threads
-    (AMD: 64) that compute. `reference`: what it computes ("C = A @ B"), an expression over its arguments to compare
-    runs with.
+    (AMD: 64) that compute. `registers`: the most a thread may have, so that more blocks fit. `reference`: what it
+    computes ("C = A @ B"), an expression over its arguments to compare runs with.
     """
     if function is not None:
         return KernelFunction(function)

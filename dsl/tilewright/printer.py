@@ -43,6 +43,8 @@ def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
 def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
     """The definition of the kernel, decorator included, ending in a line break. Compile-time values stand folded."""
     options = [f'target="{kernel.target}"', f"warps={kernel.warps}"]
+    if kernel.registers is not None:
+        options.append(f"registers={kernel.registers}")
     if reference:
         options.append(f'reference="{reference}"')
     lines = [f"@tw.kernel({', '.join(options)})"]
@@ -138,18 +140,24 @@ class _Printer:
 
     def tiles(self, stmt: ir.Tiles) -> str:
         args = [ex.show(c) for c in stmt.counts]
-        match stmt.order:
-            case ir.Grouped(rows):
-                args.append(f"order=tw.grouped({rows})")
-            case ir.Xcd(dies, ir.Grouped(rows)):
-                args.append(f"order=tw.xcd({dies}, tw.grouped({rows}))")
-            case ir.Xcd(dies):
-                args.append(f"order=tw.xcd({dies})")
-            case ir.RowMajor():
-                pass
+        if stmt.order != ir.RowMajor():
+            args.append(f"order={self.order(stmt.order)}")
         if stmt.persistent:
             args.append("persistent=True")
         return f"tw.tiles({', '.join(args)})"
+
+    def order(self, order: ir.Order) -> str:
+        match order:
+            case ir.Grouped(rows):
+                return f"tw.grouped({rows})"
+            case ir.RowMajor():
+                return "tw.row_major()"
+            case ir.ColumnMajor():
+                return "tw.column_major()"
+            case ir.Xcd(dies, ir.RowMajor()):
+                return f"tw.xcd({dies})"
+            case ir.Xcd(dies, inner):
+                return f"tw.xcd({dies}, {self.order(inner)})"
 
     def simple(self, stmt: ir.Stmt) -> str:
         """One line of source; empty when the statement is a temporary that its user will show."""

@@ -125,6 +125,11 @@ def row_major() -> Order:
     in_kernel("row_major")
 
 
+def column_major() -> Order:
+    """Grid order: the first axis runs fastest."""
+    in_kernel("column_major")
+
+
 def programs(count: Any, *, persistent: bool = False) -> Iterator[Any]:
     """The grid by number: `for t in tw.programs(count)` runs the body for every t below `count`, over all programs."""
     in_kernel("programs")

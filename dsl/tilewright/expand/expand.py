@@ -52,6 +52,13 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     block = allocations + block
     block = ir.rewrite(block, lambda stmt: _route(stmt, target))
     block = _expand_stores(block, names)
+    if kernel.registers is not None and any(isinstance(s, ir.Roles) for s in block):
+        raise ExpansionError(
+            "TW602",
+            f"registers={kernel.registers} of a kernel with roles: each role has a budget of its own, and the first "
+            "gets what the others leave (tw.role(…, registers=)); leave registers= out",
+            kernel.span,
+        )
     return kernel.with_body(block, _used(block, names))
 
 

@@ -33,21 +33,23 @@ def _programs(tiles: ir.Tiles, names: Names, target: Target) -> ir.Programs:
     if isinstance(order, ir.Grouped):
         coordinates += _grouped(tiles, order.rows, Var(number), names)
     elif not single:
-        coordinates += _row_major(tiles, Var(number))
+        coordinates += _digits(tiles, Var(number), last_fastest=not isinstance(order, ir.ColumnMajor))
     return ir.Programs(program, count, tiles.persistent, coordinates + tiles.body, span=tiles.span)
 
 
-def _row_major(tiles: ir.Tiles, t: ir.Expr) -> ir.Block:
-    """Mixed-radix digits of t, the last axis fastest."""
-    out: list[ir.Stmt] = []
+def _digits(tiles: ir.Tiles, t: ir.Expr, *, last_fastest: bool) -> ir.Block:
+    """Mixed-radix digits of t, the last axis fastest, or the first."""
+    axes = list(range(len(tiles.vars)))
+    fastest_first = axes[::-1] if last_fastest else axes
+    note = f"tile coordinates, {'last' if last_fastest else 'first'} axis fastest"
+    digits: dict[int, ir.Expr] = {}
     inner: ir.Expr = Int(1)
-    for axis in reversed(range(len(tiles.vars))):
-        digit = ex.floordiv(t, inner)
-        if axis > 0:
-            digit = ex.mod(digit, tiles.counts[axis])
-        out.insert(0, ir.Assign(tiles.vars[axis], digit, span=tiles.span, note="tile coordinates, last axis fastest"))
-        inner = ex.mul(inner, tiles.counts[axis]) if axis < len(tiles.vars) - 1 else tiles.counts[axis]
-    return tuple(out)
+    for axis in fastest_first:
+        digits[axis] = ex.floordiv(t, inner)
+        if axis != fastest_first[-1]:
+            digits[axis] = ex.mod(digits[axis], tiles.counts[axis])
+        inner = tiles.counts[axis] if axis == fastest_first[0] else ex.mul(inner, tiles.counts[axis])
+    return tuple(ir.Assign(tiles.vars[axis], digits[axis], span=tiles.span, note=note) for axis in axes)
 
 
 def _grouped(tiles: ir.Tiles, rows: int, t: ir.Expr, names: Names) -> ir.Block:

@@ -74,7 +74,7 @@ def elaborate_kernel(
     sizes = sorted({e.name for p in params for s in p.type.shape for e in ex.walk(s) if isinstance(e, ex.Size)})
     kernel = ir.Kernel(
         text(name_node), target or options.target, options.warps, tuple(params), tuple(constants), tuple(sizes),
-        tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node),
+        tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node), options.registers,
     )  # fmt: skip
     return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
 
@@ -84,6 +84,7 @@ class _Options:
     target: str = DEFAULT_TARGET
     warps: int = DEFAULT_WARPS
     reference: str = ""
+    registers: int | None = None
 
 
 def _options(work: Operations, node: Node) -> _Options:
@@ -96,7 +97,9 @@ def _options(work: Operations, node: Node) -> _Options:
 
         def read(argument: Node) -> None:
             if argument.type != "keyword_argument":
-                raise work.fault("TW009", "tw.kernel takes target=, warps= and reference= by name", argument)
+                raise work.fault(
+                    "TW009", "tw.kernel takes target=, warps=, registers= and reference= by name", argument
+                )
             key, value = text(need(argument, "name")), work.evaluate(need(argument, "value"))
             match key:
                 case "target" if isinstance(value, str):
@@ -109,9 +112,15 @@ def _options(work: Operations, node: Node) -> _Options:
                             "TW603", f"a kernel has 1, 2, 4, 8, 16 or 32 warps, not {value.value}", argument
                         )
                     options.warps = value.value
+                case "registers" if isinstance(value, Int):
+                    if value.value % 8 or not 24 <= value.value <= 248:
+                        raise work.fault(
+                            "TW602", f"registers= is a multiple of 8 from 24 to 248, not {value.value}", argument
+                        )
+                    options.registers = value.value
                 case "reference" if isinstance(value, str):
                     options.reference = value
-                case "target" | "warps" | "reference":
+                case "target" | "warps" | "registers" | "reference":
                     raise work.fault("TW009", f"{key}= does not take {describe(value)}", argument)
                 case "cluster":
                     raise work.fault(
@@ -122,7 +131,9 @@ def _options(work: Operations, node: Node) -> _Options:
                     )
                 case _:
                     raise work.fault(
-                        "TW009", f"tw.kernel has no option '{key}'; it has target, warps, reference", argument
+                        "TW009",
+                        f"tw.kernel has no option '{key}'; it has target, warps, registers, reference",
+                        argument,
                     )
 
         for argument in parts(need(inner, "arguments")):

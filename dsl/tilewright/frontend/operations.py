@@ -36,6 +36,7 @@ from tilewright.ir.expr import Int
 from tilewright.targets import TARGETS
 
 _MOST_DIES = 64
+_ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
 class Operations(TagOperations):
@@ -181,10 +182,8 @@ class Operations(TagOperations):
         exprs = tuple(self.scalar(node, c, "a number of tiles") for c in counts)
         if not exprs or len(exprs) > 3:
             raise self.fault("TW005", f"a grid has 1 to 3 axes, not {len(exprs)}", node)
-        if not isinstance(order, ir.Grouped | ir.RowMajor | ir.Xcd):
-            raise self.fault(
-                "TW009", f"order is tw.row_major(), tw.grouped(rows) or tw.xcd(dies), not {describe(order)}", node
-            )
+        if not isinstance(order, ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd):
+            raise self.fault("TW009", f"order is {_ORDERS} or tw.xcd(dies), not {describe(order)}", node)
         if isinstance(order.inner if isinstance(order, ir.Xcd) else order, ir.Grouped) and len(exprs) < 2:
             raise self.fault("TW009", "grouped order is for grids of 2 or 3 axes, this one has 1", node)
         flag = bool(self.integer(node, persistent, "persistent"))
@@ -200,14 +199,15 @@ class Operations(TagOperations):
         count = self.integer(node, dies, "the number of dies")
         if not 1 <= count <= _MOST_DIES:
             raise self.fault("TW009", f"a GPU has 1 to {_MOST_DIES} dies, not {count}", node)
-        if not isinstance(order, ir.Grouped | ir.RowMajor):
-            raise self.fault(
-                "TW009", f"within a die the order is tw.row_major() or tw.grouped(rows), not {describe(order)}", node
-            )
+        if not isinstance(order, ir.Grouped | ir.RowMajor | ir.ColumnMajor):
+            raise self.fault("TW009", f"within a die the order is {_ORDERS}, not {describe(order)}", node)
         return ir.Xcd(count, order)
 
     def op_row_major(self, node: Node) -> Value:
         return ir.RowMajor()
+
+    def op_column_major(self, node: Node) -> Value:
+        return ir.ColumnMajor()
 
     def op_programs(self, node: Node, count: Value, *, persistent: Value = Int(0)) -> Value:
         flag = bool(self.integer(node, persistent, "persistent"))

@@ -159,7 +159,7 @@ Value = (
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
     | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | Lambda
-    | Tagged | ir.Grouped | ir.RowMajor | ir.Xcd | Unusable
+    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Unusable
 )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def describe(value: Value) -> str:
             return "a function of elements"
         case Tagged():
             return "the result of tw.tag, which needs a name first"
-        case ir.Grouped() | ir.RowMajor() | ir.Xcd():
+        case ir.Grouped() | ir.RowMajor() | ir.ColumnMajor() | ir.Xcd():
             return "a grid order"
         case Unusable():
             return "a name without a value"

@@ -45,7 +45,7 @@ from tilewright.ir.explicit import (
     WgmmaWait,
 )
 from tilewright.ir.expr import Expr
-from tilewright.ir.orders import Grouped, Order, RowMajor, Xcd, xcd_number
+from tilewright.ir.orders import ColumnMajor, Grouped, Order, RowMajor, Xcd, xcd_number
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
 from tilewright.ir.types import GlobalType, Type
 from tilewright.source import NO_SPAN, Span
@@ -268,6 +268,8 @@ class Kernel:
     body: Block
     types: Mapping[str, Type]
     span: Span = field(default=NO_SPAN, compare=False)
+    registers: int | None = None
+    """Most registers of a thread, of a kernel without roles; None: what the compiler thinks best."""
 
     def param(self, name: str) -> Param:
         """The tensor argument of that name. Raises KeyError."""
@@ -366,6 +368,7 @@ __all__ = [
     "BarrierWait",
     "Block",
     "BufRef",
+    "ColumnMajor",
     "Compute",
     "ComputeOp",
     "ConstParam",

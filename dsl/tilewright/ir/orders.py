@@ -21,14 +21,22 @@ class RowMajor:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnMajor:
+    """The first coordinate runs fastest."""
+
+
+Plain = Grouped | RowMajor | ColumnMajor
+
+
+@dataclass(frozen=True, slots=True)
 class Xcd:
     """The tiles of `inner` in `dies` runs of neighbours, one for each die of the GPU, which has an L2 of its own."""
 
     dies: int
-    inner: Grouped | RowMajor
+    inner: Plain
 
 
-Order = Grouped | RowMajor | Xcd
+Order = Plain | Xcd
 
 
 def xcd_number(program: Expr, count: Expr, dies: int) -> Expr:

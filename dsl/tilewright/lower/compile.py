@@ -68,8 +68,7 @@ def compile_lowered(lowered: Lowered, target: str | None = None, *, timeout: flo
         "backend": machine.backend,
         "arch": machine.arch,
         "warp_size": machine.warp_size,
-        "options": {"num_warps": lowered.launch.num_warps}
-        | ({} if lowered.launch.maxnreg is None else {"maxnreg": lowered.launch.maxnreg}),
+        "options": lowered.launch.options,
     }
     if importlib.util.find_spec("triton") is None:
         raise LoweringError("compiling needs triton, which is not installed: pip install 'tilewright[gpu]' (Linux)")

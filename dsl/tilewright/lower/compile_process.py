@@ -27,7 +27,7 @@ def compile_module(request: dict[str, Any]) -> dict[str, Any]:
     Args:
         request: `source`, `entry`, `arguments` (name, type, divisibility), `backend` ("cuda" or "hip"), `arch`
             (compute capability times ten, or the name of the AMD architecture), `warp_size`, `options` (num_warps,
-            maxnreg).
+            maxnreg or waves_per_eu).
 
     Returns:
         `ptx` and `sass`, or `amdgcn`; `registers`, `stack` (bytes of spilled registers and local arrays a thread),

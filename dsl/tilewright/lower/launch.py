@@ -107,7 +107,7 @@ def _run(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry
     arguments = ", ".join(
         f"describe({names(a.source)}, {a.name})" if a.kind == "descriptor" else a.name for a in plan.arguments
     )
-    options = f"num_warps={plan.num_warps}" + (f", maxnreg={plan.maxnreg}" if plan.maxnreg is not None else "")
+    options = ", ".join(f"{name}={value}" for name, value in plan.options.items())
     yield f"device = {first}.device.index"
     yield "compiled = None"
     yield ""

@@ -52,9 +52,16 @@ class LaunchPlan:
     num_warps: int
     total_warps: int
     maxnreg: int | None
+    waves_per_eu: int | None
     arguments: tuple[Argument, ...]
     sizes: tuple[SizeSource, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is told besides the arguments."""
+        limits = {"maxnreg": self.maxnreg, "waves_per_eu": self.waves_per_eu}
+        return {"num_warps": self.num_warps, **{name: n for name, n in limits.items() if n is not None}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,8 @@ def _plan(module: Module, target: Target) -> LaunchPlan:
         programs_per_sm=max(1, resident),
         num_warps=kernel.warps,
         total_warps=warps,
-        maxnreg=_maxnreg(kernel),
+        maxnreg=_maxnreg(kernel) if target.backend == "cuda" else None,
+        waves_per_eu=_waves(kernel, target) if target.backend == "hip" else None,
         arguments=_arguments(module),
         sizes=_sizes(kernel),
         assumptions=tuple(host(a.expr) for a in kernel.assumptions),
@@ -322,8 +323,16 @@ def _maxnreg(kernel: ir.Kernel) -> int | None:
     An even share of the 65536 registers of a multiprocessor, in the steps of 8 in which registers are allocated.
     """
     if not any(isinstance(s, ir.Roles) for s in kernel.body):
-        return None
+        return kernel.registers
     return min(248, 65536 // (limits.total_warps(kernel) * 32) // 8 * 8)
+
+
+def _waves(kernel: ir.Kernel, target: Target) -> int | None:
+    """Waves that a SIMD of the AMD GPU is to hold, which is how the compiler is told to use fewer registers.
+
+    A lane of a SIMD has 512 registers for all its waves, of which there are at most 8.
+    """
+    return None if kernel.registers is None else min(8, target.registers_per_thread // kernel.registers)
 
 
 def _uses_pointers(module: Module) -> bool:

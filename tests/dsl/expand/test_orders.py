@@ -19,7 +19,13 @@ def double(X: Global[f32, M, N], Y: Global[f32, M, N]):
         x = tw.load(X.tile((pm * 16, pn * 16), (16, 16)), other=0.0)
         tw.store(Y.tile((pm * 16, pn * 16), (16, 16)), x * 2.0)
 """
-ORDERS = ("tw.xcd(8)", "tw.xcd(8, tw.grouped(2))", "tw.xcd(3, tw.row_major())")
+ORDERS = (
+    "tw.column_major()",
+    "tw.xcd(8, tw.column_major())",
+    "tw.xcd(8)",
+    "tw.xcd(8, tw.grouped(2))",
+    "tw.xcd(3, tw.row_major())",
+)
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
 
 

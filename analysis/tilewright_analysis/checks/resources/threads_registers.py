@@ -41,9 +41,8 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                 context, role.body, threads, min(limit, target.registers_per_thread), f"role {role.name}", role.span
             )
     else:
-        limit = min(
-            target.registers_per_thread, target.registers_per_sm // (target.warp_size * max(1, context.kernel.warps))
-        )
+        share = target.registers_per_sm // (target.warp_size * max(1, context.kernel.warps))
+        limit = min(target.registers_per_thread, share, context.kernel.registers or target.registers_per_thread)
         yield _tiles(
             context,
             context.kernel.body,
