@@ -55,7 +55,8 @@ class Target:
         return isinstance(self.arch, int) and isinstance(other.arch, int) and self.arch >= other.arch
 
 
-TENSOR_MEMORY_ROWS = 128
+TENSOR_MEMORY_ROWS = (64, 128)
+"""Rows of an accumulator that one block computes (PTX ISA, "tcgen05.mma", shapes with `.cta_group::1`)."""
 TENSOR_MEMORY_COLUMNS = 512
 """Tensor memory of a multiprocessor of sm_100a: 128 lanes of 512 columns of 32 bits (PTX ISA, "Tensor Memory")."""
 

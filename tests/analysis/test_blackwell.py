@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[Edit, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("sizes", [{}, {"BN": 128, "STAGES": 2}, {"BN": 64, "BK": 16, "STAGES": 2}], ids=str)
+@pytest.mark.parametrize("sizes", [{}, {"BN": 128, "STAGES": 2}, {"BM": 64, "BN": 64, "BK": 16, "STAGES": 2}], ids=str)
 def test_the_expansion_is_proved(sizes: dict[str, int]) -> None:
     report = check_kernel(kernel(**sizes))
     assert report.verdict == "proved", [f.message for f in report.findings]

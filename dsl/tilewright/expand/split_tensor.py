@@ -98,10 +98,10 @@ def _sums(loop: ir.Pipeline, block: ir.Block, share: int, names: Names, allocati
     tile = names.types[product.dst]
     assert isinstance(tile, TileType)
     rows, columns = tile.shape
-    if rows != TENSOR_MEMORY_ROWS or not 32 <= columns <= min(256, share):
+    if rows not in TENSOR_MEMORY_ROWS or not 32 <= columns <= min(256, share):
         raise ExpansionError(
             "TW503",
-            f"a product in tensor memory has {TENSOR_MEMORY_ROWS} rows and 32 to {min(256, share)} columns here, not "
+            f"a product in tensor memory has 64 or 128 rows and 32 to {min(256, share)} columns here, not "
             f"{rows}×{columns}",
             product.span,
         )

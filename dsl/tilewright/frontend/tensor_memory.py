@@ -25,10 +25,10 @@ class TensorMemoryOperations(AsynchronousOperations):
         ring = len(full) == 3
         stages = self.integer(node, full[0], "the number of stages") if ring else 1
         tile = self.whole_shape(node, full[1:] if ring else full, "tensor memory")
-        if stages < 1 or len(tile) != 2 or tile[0] != TENSOR_MEMORY_ROWS or not 32 <= tile[1] <= 256:
+        if stages < 1 or len(tile) != 2 or tile[0] not in TENSOR_MEMORY_ROWS or not 32 <= tile[1] <= 256:
             raise self.fault(
                 "TW503",
-                f"tensor memory holds accumulators of {TENSOR_MEMORY_ROWS} rows and 32 to 256 columns, one or a ring "
+                f"tensor memory holds accumulators of 64 or 128 rows and 32 to 256 columns, one or a ring "
                 f"of at least one, not {list(tile)} {stages} times",
                 node,
             )

@@ -57,16 +57,20 @@ def wgmma_operand(parent: Wgmma, element: DType) -> DotOperand:
 
 
 def tensor_memory_layout(shape: tuple[int, ...], warps: int, span: Span) -> Blocked:
-    """What a load from tensor memory gives: a lane has one row, the 4 warps of a warpgroup 32 rows each, and
-    warpgroups share the columns (PTX ISA, tcgen05.ld with shape .32x32b: warp i of a warpgroup reads lanes 32 i …).
+    """What a load from tensor memory gives: the 4 warps of a warpgroup share the rows, warpgroups the columns.
+
+    Of 128 rows a lane has one (PTX ISA, tcgen05.ld with shape .32x32b: warp i of a warpgroup reads lanes 32 i …). Of 64
+    rows a warp has 16, and each half of its lanes half of the columns (shape .16x32bx2).
     """
     groups = warps // 4
-    if warps % 4 or shape[0] != TENSOR_MEMORY_ROWS or shape[1] < groups:
+    if warps % 4 or shape[0] not in TENSOR_MEMORY_ROWS or shape[1] < 2 * groups:
         raise InferenceError(
-            f"tensor memory is read by whole warpgroups of 4 warps, {TENSOR_MEMORY_ROWS} rows at a time; {warps} warps "
+            f"tensor memory is read by whole warpgroups of 4 warps, 64 or 128 rows at a time; {warps} warps "
             f"cannot read {shape[0]}×{shape[1]}",
             span,
         )
+    if shape[0] == 64:
+        return Blocked((1, shape[1] // (2 * groups)), (16, 2), (4, groups), (0, 1))
     return Blocked((1, shape[1] // groups), (32, 1), (4, groups), (0, 1))
 
 

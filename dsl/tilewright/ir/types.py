@@ -58,7 +58,7 @@ class SharedType:
 
 @dataclass(frozen=True, slots=True)
 class TensorMemoryType:
-    """A ring of `stages` accumulators in tensor memory (sm_100a): 128 rows, one a lane, and one column an element.
+    """A ring of `stages` accumulators in tensor memory (sm_100a): 64 or 128 rows, and one column for each of theirs.
 
     `ring` is False for a single one, which is used without an index.
     """

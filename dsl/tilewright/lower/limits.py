@@ -222,9 +222,9 @@ def _check_tcgen05(stmt: ir.Tcgen05, kernel: ir.Kernel) -> None:
             f"tcgen05 multiplies f16 or bf16 into f32 here, not {a.dtype} × {b.dtype} into {acc.dtype}", stmt.span
         )
     (m, k), (k2, n) = a.shape, b.shape
-    if k != k2 or acc.shape != (m, n) or m != TENSOR_MEMORY_ROWS or n % 16 or n > 256 or k % 16:
+    if k != k2 or acc.shape != (m, n) or m not in TENSOR_MEMORY_ROWS or n % 16 or n > 256 or k % 16:
         raise LoweringError(
-            f"tcgen05 of {a} and {b} into {acc}: M must be {TENSOR_MEMORY_ROWS}, N a multiple of 16 up to 256, and K "
+            f"tcgen05 of {a} and {b} into {acc}: M must be 64 or 128, N a multiple of 16 up to 256, and K "
             "equal and a multiple of 16",
             stmt.span,
         )

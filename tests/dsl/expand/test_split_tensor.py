@@ -181,7 +181,7 @@ def pipeline(rows: int = 128, before: str = ZEROS, inside: str = "", lo: str = "
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (pipeline(rows=64), "128 rows and 32 to 256 columns here, not 64×64"),
+        (pipeline(rows=32), "64 or 128 rows and 32 to 256 columns here, not 32×64"),
         (pipeline(before="acc = tw.full(f32, (128, 64), 1.0)"), "starts from zeros"),
         (pipeline(inside="acc = acc * 2.0"), "one product of them"),
     ],

@@ -40,7 +40,7 @@ def test_a_ring_and_a_single_accumulator() -> None:
     ("allocation", "use", "code", "words"),
     [
         ("acc = tw.tensor_memory(f16, (128, 64))", "pass", "TW004", "are f32, not f16"),
-        ("acc = tw.tensor_memory(f32, (64, 64))", "pass", "TW503", "128 rows and 32 to 256 columns"),
+        ("acc = tw.tensor_memory(f32, (32, 64))", "pass", "TW503", "128 rows and 32 to 256 columns"),
         ("acc = tw.tensor_memory(f32, (128, 512))", "pass", "TW503", "128 rows and 32 to 256 columns"),
         ("acc = tw.tensor_memory(f32, (3, 128, 256))", "pass", "TW601", "768 columns of tensor memory; a block has 512"),
         (RING, "y = tw.load_tensor(acc)", "TW003", "ring of 2 stages: say which"),

@@ -75,5 +75,13 @@ def test_what_the_hardware_cannot_do_is_refused() -> None:
     assert isinstance(memory, TensorMemoryType)
     with pytest.raises(LoweringError, match="1024 columns of tensor memory; a block has 512"):
         lower(kernel.with_body(kernel.body, {**kernel.types, "acc_ring": replace(memory, stages=4)}))
-    with pytest.raises(LoweringError, match="M must be 128"):
+    with pytest.raises(LoweringError, match="M must be 64 or 128"):
         lower(kernel.with_body(kernel.body, {**kernel.types, "acc_ring": replace(memory, shape=(64, 256))}))
+
+
+@needs_triton
+@pytest.mark.parametrize(("warps", "columns"), [(4, 32), (4, 256), (8, 64), (8, 256)])
+def test_accumulators_of_64_rows_compile(warps: int, columns: int) -> None:
+    c = compile_lowered(lower(gemm(warps, BM=64, BN=columns, STAGES=2)))
+    assert "tcgen05.ld.sync.aligned.16x32bx2" in c.ptx and c.spill_stores == 0
+    assert len(re.findall(r"tcgen05\.mma\.cta_group::1\.kind::f16", c.ptx)) == 4

@@ -3,9 +3,9 @@
 wgmma (sm_90a): each warpgroup of 4 warps computes 64 rows; N is a multiple of 8; K a multiple of 32 bytes (PTX ISA,
 wgmma.mma_async). mma_v2 (sm_80 and up): fragments of 16×8, K a multiple of 16 for 16-bit types and of 8 for f32 as
 tf32 (PTX ISA, mma.sync). mfma (AMD): 16×16 or 32×32, K as the instruction of the accumulator's layout (CDNA3 and CDNA4
-ISA, "Matrix Arithmetic Instructions"). tcgen05 (sm_100a): 128 rows, N a multiple of 16 up to 256, K of 16 (PTX ISA,
-tcgen05.mma, kind::f16 and one block). All take two f16, two bf16 or two f32 operands (tf32 on NVIDIA) and accumulate
-in f32.
+ISA, "Matrix Arithmetic Instructions"). tcgen05 (sm_100a): 64 or 128 rows, N a multiple of 16 up to 256, K of 16 (PTX
+ISA, tcgen05.mma, kind::f16 and one block). All take two f16, two bf16 or two f32 operands (tf32 on NVIDIA)
+and accumulate in f32.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def _tcgen05(context: KernelContext, ref: ir.BufRef, a: SharedType | None, b: Sh
     if a.dtype == f32:
         return "tcgen05 multiplies f16 or bf16 here, not f32."
     (m, k), n = a.shape, b.shape[1]
-    if m != TENSOR_MEMORY_ROWS:
-        return f"tcgen05 computes {TENSOR_MEMORY_ROWS} rows here, one a lane of tensor memory; M = {m}."
+    if m not in TENSOR_MEMORY_ROWS:
+        return f"tcgen05 computes 64 or 128 rows in a block; here M = {m}."
     for axis, extent, unit in (("N", n, 16), ("K", k, 16)):
         if extent % unit:
             return f"tcgen05 on {a.dtype} needs {axis} to be a multiple of {unit}; here {axis} = {extent}."
