@@ -168,7 +168,7 @@ def _candidate(program: c.Program, found: Found | None) -> Counterexample | None
 def _outcome(
     program: c.Program, o: Obligation, searched: Searched, confirmed: dict[Key, AsyncOutcome], doubtful: dict[Key, str]
 ) -> AsyncOutcome:
-    keys = [(o.code, o.subject), *([(o.code, "*")] if o.code == "TW102" else [])]
+    keys = [(o.code, o.subject), *([(o.code, "*")] if o.code in ("TW102", "TW106") else [])]
     for key in keys:
         if key in confirmed:
             return replace(confirmed[key], what=o.what, subject=o.subject)

@@ -11,9 +11,10 @@ from tilewright.ir import nodes as ir
 from tilewright.problem import Edit, Fix, Related
 from tilewright.source import Span
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_.reporter import Reporter
+from tilewright_analysis.async_.model import Issue
+from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import Access, Phase, Process, State
-from tilewright_analysis.async_.words import at, describe, doing, touched, words
+from tilewright_analysis.async_.words import at, describe, doing, sid, touched, words
 
 
 class Findings(Reporter):
@@ -23,6 +24,13 @@ class Findings(Reporter):
 
     def race(self, s: State, p: Process, o: c.Instr, place: c.Place, r: Access, write: bool) -> None:
         """Two accesses to one stage are not ordered."""
+        for said in (o, r.instr):
+            if isinstance(said, c.OverElements):
+                # The warpgroups of a role come to what is said with what they wrote before it.
+                own = s.processes[r.process].role is p.role and r.generic if said is o else r.process == p.index
+                if not own:
+                    self._said_of_any(p, o, said, place, r)
+                return
         stage = int(place.stage(p.env))
         name = place.buffer.name
         what = f"buffer {name}" if place.buffer.stages == 1 else f"stage {stage} of {name}"
@@ -44,6 +52,17 @@ class Findings(Reporter):
             s, p, o, "TW401", name, text, related=related, values=values, element=first,
             touches=frozenset({name}), fixes=self._stricter_wait(p, r, s),
         )  # fmt: skip
+
+    def _said_of_any(self, p: Process, o: c.Instr, said: c.OverElements, place: c.Place, r: Access) -> None:
+        """What is said of a stage holds of what it holds in some schedules only."""
+        other = r.instr if said is o else o
+        missing = (
+            f"nothing orders {describe(other)} with what is said of {place.text}, which may hold another tile then"
+        )
+        # A tag that is given to who knows what makes all expectations doubtful.
+        subject = sid(said) if isinstance(said, c.Expectation) else "*"
+        issue = Issue("TW106", subject, missing, said.stmt.span, self.role(p), dict(at(p)), unknown=missing)
+        self.found.setdefault(("TW106", subject), Found(issue, {}, None))
 
     def _name(self, process: int, s: State) -> str:
         return self.role(s.processes[process])

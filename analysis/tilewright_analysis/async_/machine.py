@@ -410,7 +410,17 @@ class Machine:
             return None
         return transposed(value) if place.transposed else value
 
+    def _spoken_of(self, s: State, p: Process, o: c.OverElements, place: str | c.Place) -> None:
+        """What is said of a stage is said of what it holds then, so it is ordered like a read of it."""
+        if isinstance(place, str) or not 0 <= int(place.stage(p.env)) < place.buffer.stages:
+            return
+        token = self._token(s)
+        self._access(s, p, o, place, int(place.stage(p.env)), write=False, generic=True, queue="tags", token=token)
+        p.local.add(token)
+
     def _tag(self, s: State, p: Process, o: c.TagTile) -> bool:
+        for place in (o.of, *o.places):
+            self._spoken_of(s, p, o, place)
         held = self._held(s, p, o.of)
         if held is None:
             return True
@@ -424,6 +434,8 @@ class Machine:
         return True
 
     def _expect_tags(self, s: State, p: Process, o: c.Expectation) -> bool:
+        for place in o.places:
+            self._spoken_of(s, p, o, place)
         self.tags.expected(s, p, o, self.tags.mentioned(s, p, o, self._held))
         return True
 

@@ -150,9 +150,10 @@ def _claimed(process: Process, tag: Tag, new: Named) -> Tag:
         if values is None or extent is None:
             continue
         for axis, held in enumerate(axes):
-            along = np.arange(values.shape[axis]).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
-            if held is None and bool(np.all(values == values.flat[0] + along)):
-                axes[axis] = Axis(name, int(values.flat[0]), extent)
+            first = int(values[(0,) * values.ndim])
+            along: Array = np.indices(values.shape, sparse=True)[axis]
+            if held is None and bool(np.all(values == first + along)):
+                axes[axis] = Axis(name, first, extent)
     return replace(tag, axes=tuple(axes))
 
 
