@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.tagging import shown
 from tilewright.ir.types import TileType
 
 _INDICES = "ijkl"
@@ -28,11 +29,15 @@ class AxisTag:
 
 @dataclass(frozen=True, slots=True)
 class TileTags:
-    """Tags of a tile: one entry an axis, None where nothing is known; dimensions summed away; where tags were lost."""
+    """Tags of a tile: one entry an axis, None where nothing is known; dimensions summed away; where tags were lost.
+
+    `own` are those that `tw.tag` gives, in words.
+    """
 
     axes: tuple[AxisTag | None, ...]
     contracted: tuple[ex.Expr, ...] = ()
     lost: str = ""
+    own: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [
@@ -40,6 +45,7 @@ class TileTags:
             for axis, tag in enumerate(self.axes)
             if tag is not None
         ]
+        parts += self.own
         index = ", ".join(_INDICES[: len(self.axes)])
         text = f"element [{index}] carries {', '.join(parts)}" if parts else "carries no coordinates"
         if self.contracted:
@@ -53,7 +59,7 @@ def coordinate_tags(kernel: ir.Kernel) -> Mapping[str, TileTags]:
     # Twice: accumulators carry, at their first use in a loop, what the loop gives them.
     for _ in range(2):
         walker.block(kernel.body)
-    return {n: t for n, t in walker.tags.items() if any(t.axes) and not n.startswith("%")}
+    return {n: t for n, t in walker.tags.items() if (any(t.axes) or t.own) and not n.startswith("%")}
 
 
 class _Walker:
@@ -78,6 +84,11 @@ class _Walker:
                     self.tags[dst] = self.product(dst, left, self.stage(b))
                 case ir.Compute():
                     self.compute(stmt)
+                case ir.Tag(of=str(name)):
+                    held = self.tags.get(name, self.nothing(name))
+                    named = replace(stmt, names=tuple(_INDICES[: len(held.axes)]))
+                    own = tuple(f"{tag} = {shown(named, value)}" for tag, value in stmt.tags)
+                    self.tags[name] = replace(held, own=tuple(dict.fromkeys((*held.own, *own))))
                 case _:
                     pass
 

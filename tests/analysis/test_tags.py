@@ -44,3 +44,18 @@ def k(A: Global[f32, M, N], B: Global[f32, M, N]):
 """
     )
     assert "lost along axis 1, where operands at 0 and 128 meet" in found["z"]
+
+
+def test_tags_of_ones_own_are_shown():
+    found = tags(
+        HEADER
+        + """
+@tw.kernel
+def k(A: Global[f32, M, N], B: Global[f32, M, N]):
+    for p in tw.tiles(M):
+        x = tw.load(A.tile((p, 0), (1, 128)), other=0.0)
+        x = tw.tag(x, HALF=lambda row, column: column // 64)
+        tw.store(B.tile((p, 0), (1, 128)), x)
+"""
+    )
+    assert found["x"] == "element [i, j] carries M = p + i, N = j, HALF = j // 64"
