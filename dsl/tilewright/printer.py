@@ -113,6 +113,8 @@ class _Printer:
                 args = (
                     f'{ex.show(stmt.lo)}, {ex.show(stmt.hi)}, {stmt.step}, stages={stmt.stages}, roles="{stmt.roles}"'
                 )
+                if stmt.order != "load":
+                    args += f', order="{stmt.order}"'
                 return [f"{pad}for {stmt.var} in tw.pipeline({args}):", *self.block(stmt.body, depth + 1)]
             case ir.If():
                 lines = [f"{pad}if {ex.show(stmt.cond)}:{self.comment(stmt)}", *self.block(stmt.then, depth + 1)]

@@ -136,12 +136,19 @@ def programs(count: Any, *, persistent: bool = False) -> Iterator[Any]:
 
 
 def pipeline(
-    lo: Any, hi: Any, step: int, *, stages: int = 3, roles: Literal["split", "single"] = "single"
+    lo: Any,
+    hi: Any,
+    step: int,
+    *,
+    stages: int = 3,
+    roles: Literal["split", "single"] = "single",
+    order: Literal["load", "compute"] = "load",
 ) -> Iterator[Any]:
     """`range(lo, hi, step)` whose loads run ahead through `stages` stages of shared memory.
 
     `roles="split"`: one warp loads by TMA, the kernel's warps multiply with wgmma (sm_90a). `roles="single"`: every
-    warp copies by cp.async and multiplies with mma (sm_80 and up).
+    warp copies by cp.async and multiplies with mma (sm_80 and up). `order` (single roles): which comes first in an
+    iteration, the loads for a later one or what it computes.
     """
     in_kernel("pipeline")
 

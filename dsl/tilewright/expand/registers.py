@@ -61,15 +61,15 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
             for s in loads
         )
     out.extend(fetch(loop.lo))
+    later = fetch(ex.add(Var(loop.var), Int(loop.step)))
+    compute = (*(r.load(stage) for r in reads), *of_stages(rest, loads, reads, stage, {r.dst for r in reads}))
     body = (
         *(
             ir.SharedStore(ir.BufRef(s.ring, stage), ahead[s.load.dst], span=s.load.span, note="what was loaded ahead")
             for s in loads
         ),
         ir.Sync(span=span, note="the stage is filled, and the previous iteration has been read"),
-        *fetch(ex.add(Var(loop.var), Int(loop.step))),
-        *(r.load(stage) for r in reads),
-        *of_stages(rest, loads, reads, stage, {r.dst for r in reads}),
+        *(later + compute if loop.order == "load" else compute + later),
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.Sync(span=span, note="the rings are free again"))

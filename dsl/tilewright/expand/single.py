@@ -3,6 +3,7 @@
     prologue: copies of iterations 0 … stages-2, each its own group, empty groups past the end
     iteration i: wait until group i has landed; sync, which also ends everybody's reading of iteration i-1;
                  copy iteration i+stages-1 into the stage of iteration i-1; read stage i; compute
+                 (with order="compute" the copy is last)
     epilogue: wait for all groups and sync, so that the stages are free again
 
 Groups are committed also where nothing is copied, so the number of groups behind the one waited for is always stages-2.
@@ -50,13 +51,16 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
     for i in range(ahead):
         out.extend(copies(ex.add(loop.lo, Int(i * loop.step)), Int(i)))
         out.append(ir.CpCommit(span=span, note=f"group of iteration {i}"))
+    later = (
+        *copies(ex.add(Var(loop.var), Int(ahead * loop.step)), ex.mod(ex.add(number, Int(ahead)), Int(stages))),
+        ir.CpCommit(span=span),
+    )
+    stage = ex.mod(number, Int(stages))
+    compute = (*(r.load(stage) for r in reads), *of_stages(rest, loads, reads, stage, {r.dst for r in reads}))
     body = (
         ir.CpWait(stages - 2, span=span, note="the copies of this iteration have landed"),
         ir.Sync(span=span, note="… for all threads, and the previous iteration has been read"),
-        *copies(ex.add(Var(loop.var), Int(ahead * loop.step)), ex.mod(ex.add(number, Int(ahead)), Int(stages))),
-        ir.CpCommit(span=span),
-        *(r.load(ex.mod(number, Int(stages))) for r in reads),
-        *of_stages(rest, loads, reads, ex.mod(number, Int(stages)), {r.dst for r in reads}),
+        *(later + compute if loop.order == "load" else compute + later),
     )
     out.append(ir.For(loop.var, loop.lo, loop.hi, loop.step, body, span=span))
     out.append(ir.CpWait(0, span=span, note="the rings are free again"))

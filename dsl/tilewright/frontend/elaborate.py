@@ -223,7 +223,10 @@ class Elaborator(Bindings):
                 return ir.For(variables[0], loop.lo, loop.hi, loop.step, body, span=span)
             case "pipeline":
                 roles = "split" if loop.roles == "split" else "single"
-                return ir.Pipeline(variables[0], loop.lo, loop.hi, loop.step, loop.stages, roles, body, span=span)
+                order = "compute" if loop.first == "compute" else "load"
+                return ir.Pipeline(
+                    variables[0], loop.lo, loop.hi, loop.step, loop.stages, roles, body, order, span=span
+                )
             case "tiles":
                 return ir.Tiles(variables, loop.counts, loop.order, loop.persistent, body, span=span)
             case _:

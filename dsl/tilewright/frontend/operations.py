@@ -162,11 +162,20 @@ class Operations(TagOperations):
         return step
 
     def op_pipeline(
-        self, node: Node, lo: Value, hi: Value, step: Value, *, stages: Value = Int(3), roles: Value = "single"
-    ) -> Value:
+        self, node: Node, lo: Value, hi: Value, step: Value, *, stages: Value = Int(3), roles: Value = "single",
+        order: Value = "load",
+    ) -> Value:  # fmt: skip
         count = self.integer(node, stages, "stages")
         if roles not in ("split", "single"):
             raise self.fault("TW009", f'roles is "split" or "single", not {describe(roles)}', node)
+        if order not in ("load", "compute"):
+            raise self.fault(
+                "TW009", f'order is "load" or "compute", whichever comes first, not {describe(order)}', node
+            )
+        if order == "compute" and roles == "split":
+            raise self.fault(
+                "TW009", 'order= is for roles="single"; split roles load and compute at the same time', node
+            )
         if not 2 <= count <= 32:
             raise self.fault("TW009", f"a pipeline has 2 to 32 stages, not {count}", node)
         return RangeValue(
@@ -176,6 +185,7 @@ class Operations(TagOperations):
             self.step(node, step),
             count,
             str(roles),
+            first=str(order),
         )
 
     def op_tiles(self, node: Node, *counts: Value, order: Value = ir.RowMajor(), persistent: Value = Int(0)) -> Value:

@@ -86,6 +86,7 @@ class RangeValue:
     counts: tuple[ir.Expr, ...] = ()
     order: ir.Order = ROW_MAJOR
     persistent: bool = False
+    first: str = "load"
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,8 @@ class Programs(Stmt):
 class Pipeline(Stmt):
     """Policy: `for var in range(lo, hi, step)` whose loads run ahead through `stages` stages of shared memory.
 
-    `split`: one role loads (TMA), another computes (wgmma). `single`: every warp issues cp.async and computes (mma_v2).
+    `split`: one role loads (TMA), another computes (wgmma). `single`: every warp issues cp.async and computes (mma_v2),
+    and `order` says which comes first in an iteration: loads for a later one, or what the iteration computes.
     """
 
     var: str
@@ -206,6 +207,7 @@ class Pipeline(Stmt):
     stages: int
     roles: Literal["split", "single"]
     body: Block
+    order: Literal["load", "compute"] = "load"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Orders of the grid: dies."""
+"""Orders of the grid, and of what an iteration of a pipeline does."""
 
 import importlib.util
 
@@ -7,10 +7,12 @@ import pytest
 
 from reading import HEADER, read
 from tilewright.expand import expand, expand_policies
+from tilewright.frontend import KernelUnit
 from tilewright.interpret import run
 from tilewright.ir import nodes as ir
 from tilewright.lower import compile_lowered, lower
 from tilewright.printer import kernel_source, module_source
+from tilewright_analysis import check_unit
 
 DOUBLE = """
 @tw.kernel(target="{target}", warps=4)
@@ -81,3 +83,49 @@ def test_wrong_orders_are_refused(order: str, message: str) -> None:
     unit = read(HEADER + DOUBLE.format(order=order, target="gfx942", persistent=False)).unit("double")
     assert unit is not None
     assert any(p.code == "TW009" and message in p.message for p in unit.problems), unit.problems
+
+
+PIPELINE = """
+@tw.kernel(target="{target}", warps=4)
+def product(A: Global[f16, M, K], B: Global[f16, K, N], C: Global[f32, M, N]):
+    tw.assume(K % 8 == 0)
+    tw.assume(N % 8 == 0)
+    for pm, pn in tw.tiles(tw.cdiv(M, 32), tw.cdiv(N, 32), persistent=True):
+        acc = tw.zeros(f32, (32, 32))
+        for k in tw.pipeline(0, K, 32, stages={stages}, {options}):
+            a = tw.load(A.tile((pm * 32, k), (32, 32)), other=0.0)
+            b = tw.load(B.tile((k, pn * 32), (32, 32)), other=0.0)
+            acc = tw.mma(a, b, acc)
+        tw.store(C.tile((pm * 32, pn * 32), (32, 32)), acc)
+"""
+
+
+def product(options: str, target: str = "sm_80", stages: int = 3) -> KernelUnit:
+    unit = read(HEADER + PIPELINE.format(options=options, target=target, stages=stages)).unit("product")
+    assert unit is not None
+    return unit
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_loads_may_come_after_what_an_iteration_computes(target: str, stages: int) -> None:
+    unit = product('order="compute"', target, stages)
+    assert unit.kernel is not None, unit.problems
+    assert check_unit(unit).verdict == "proved"
+    explicit = expand(unit.kernel)
+    (loop,) = (s for s in ir.walk(explicit.body) if isinstance(s, ir.For))
+    kinds = [type(s) for s in loop.body]
+    fetch = ir.CpCommit if target == "sm_80" else ir.Load
+    assert kinds.index(ir.Mma) < kinds.index(fetch)
+    assert 'order="compute"' in kernel_source(unit.kernel)
+    rng = np.random.default_rng(1)
+    for m, n, k in ((33, 40, 72), (1, 8, 8), (64, 64, 32)):
+        a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+        c = np.full((m, n), np.nan, np.float32)
+        run(explicit, [a, b, c])
+        np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-3, atol=1e-3)
+
+
+def test_split_roles_have_no_order() -> None:
+    assert any('for roles="single"' in p.message for p in product('roles="split", order="compute"').problems)
+    assert any("whichever comes first" in p.message for p in product('order="store"').problems)
