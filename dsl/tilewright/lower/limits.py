@@ -59,9 +59,9 @@ def check(kernel: ir.Kernel) -> Target:
 
 
 def total_warps(kernel: ir.Kernel) -> int:
-    """Warps of a block: with roles, the worker roles' warps are padded to whole warpgroups (Triton 3.6)."""
-    roles = next((s.roles for s in kernel.body if isinstance(s, ir.Roles)), None)
-    if roles is None:
+    """Warps of a block: with several roles, the workers' warps are padded to whole warpgroups (Triton 3.6)."""
+    roles = next((s.roles for s in kernel.body if isinstance(s, ir.Roles)), ())
+    if len(roles) < 2:
         return kernel.warps
     return -(-sum(role.warps for role in roles) // 4) * 4
 

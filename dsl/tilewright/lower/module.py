@@ -166,6 +166,15 @@ def _entry(module: Module, roles: ir.Roles | None, parts: list[_Function], nonne
     if before:
         out.append(FunctionEmitter(module, before, kernel.warps, nonnegative).emit())
     outer = _assigned(before)
+    if len(roles.roles) == 1:
+        # Triton 3.6 aborts on a warp specialization without workers; the one role has all warps anyway.
+        (part,), (role,) = parts, roles.roles
+        part.arguments = _role_arguments(module, role, outer)
+        with out.indented(), out.at(role.span):
+            out.line(f"{part.name}({', '.join(part.arguments)})")
+        if after:
+            out.append(FunctionEmitter(module, after, kernel.warps, nonnegative).emit())
+        return out
     with out.indented(), out.at(roles.span):
         out.line("gl.warp_specialize(")
         with out.indented():
@@ -322,8 +331,9 @@ def _maxnreg(kernel: ir.Kernel) -> int | None:
 
     An even share of the 65536 registers of a multiprocessor, in the steps of 8 in which registers are allocated.
     """
-    if not any(isinstance(s, ir.Roles) for s in kernel.body):
-        return kernel.registers
+    roles = next((s.roles for s in kernel.body if isinstance(s, ir.Roles)), ())
+    if len(roles) < 2:
+        return roles[0].registers if roles else kernel.registers
     return min(248, 65536 // (limits.total_warps(kernel) * 32) // 8 * 8)
 
 

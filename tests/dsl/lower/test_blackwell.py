@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reading import HEADER, read
 from tilewright.expand import expand
 from tilewright.frontend import parse_module
 from tilewright.infer import InferenceError
@@ -85,3 +86,41 @@ def test_accumulators_of_64_rows_compile(warps: int, columns: int) -> None:
     c = compile_lowered(lower(gemm(warps, BM=64, BN=columns, STAGES=2)))
     assert "tcgen05.ld.sync.aligned.16x32bx2" in c.ptx and c.spill_stores == 0
     assert len(re.findall(r"tcgen05\.mma\.cta_group::1\.kind::f16", c.ptx)) == 4
+
+
+SINGLE = """
+@tw.kernel(target="sm_100a", warps=8)
+def tiles(A: Global[f16, M, 64], B: Global[f16, 64, 128], C: Global[f32, M, 128]):
+    a = tw.shared(f16, (128, 64), layout=tw.swizzled(128))
+    b = tw.shared(f16, (64, 128), layout=tw.swizzled(128))
+    acc = tw.tensor_memory(f32, (128, 128))
+    full = tw.barrier(1, arrivals=1)
+    done = tw.barrier(1, arrivals=1)
+    with tw.role("work", warps=8):
+        it = 0
+        for t in tw.programs(tw.cdiv(M, 128), persistent=True):
+            tw.expect(full[0], 32768)
+            tw.tma_load(A.tile((t * 128, 0), (128, 64)), a, full[0])
+            tw.tma_load(B.tile((0, 0), (64, 128)), b, full[0])
+            tw.wait(full[0], it % 2)
+            tw.tcgen05_mma(a, b, acc, done[0], accumulate=0)
+            tw.wait(done[0], it % 2)
+            out = tw.load_tensor(acc)
+            tw.sync()
+            it = it + 1
+            tw.store(C.tile((t * 128, 0), (128, 128)), out)
+"""
+
+
+@needs_triton
+def test_a_kernel_of_one_role_is_no_warp_specialization() -> None:
+    unit = read(HEADER + SINGLE).unit("tiles")
+    assert unit is not None and unit.kernel is not None, unit
+    lowered = lower(expand(unit.kernel))
+    assert "warp_specialize" not in lowered.source
+    assert (lowered.launch.num_warps, lowered.launch.total_warps, lowered.launch.maxnreg) == (8, 8, None)
+    c = compile_lowered(lowered)
+    assert c.num_warps == 8 and "tcgen05.mma" in c.ptx
+    # Before the next tile is loaded, all warps have left this one.
+    loaded, stored = c.ptx.index("tcgen05.wait::ld"), c.ptx.index("st.global")
+    assert loaded < c.ptx.index("bar.sync", loaded) < stored

@@ -58,7 +58,7 @@ def total_warps(kernel: ir.Kernel) -> int:
     3.6).
     """
     roles = tuple(r for s in kernel.body if isinstance(s, ir.Roles) for r in s.roles)
-    if not roles:
+    if len(roles) < 2:
         return kernel.warps
     return -(-sum(r.warps for r in roles) // _WARPGROUP) * _WARPGROUP
 
