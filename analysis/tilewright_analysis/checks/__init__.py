@@ -15,7 +15,7 @@ from .grid import roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import global_order, leading_index, load_bounds, offset_width, ring_index, store_bounds
 from .resources import instructions, role_warps, shared_memory, threads_registers
-from .tags import precision, scale, validity
+from .tags import coverage, precision, scale, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
+    Check("tags.coverage", "tags", ("TW102",), coverage.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),
     Check("tags.precision", "tags", ("TW107",), precision.check),

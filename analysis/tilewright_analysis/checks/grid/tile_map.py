@@ -34,7 +34,8 @@ _TWIN = "~"
 
 
 def check(context: KernelContext) -> Iterator[Obligation]:
-    """Range of each store, injectivity of each pair of stores, coverage of each output."""
+    """Range of each store, injectivity of each pair of stores, coverage of each output; and that there is one."""
+    yield from _unused(context)
     for tensor, writes in outputs(context).items():
         faults = _Faults(context, writes)
         verdicts: set[Verdict] = set()
@@ -50,6 +51,23 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         if "refuted" not in verdicts:
             # Otherwise the tiles that are missing follow from the fault already reported.
             yield _coverage(context, tensor, writes, verdicts == {"proved"}, faults)
+
+
+def _unused(context: KernelContext) -> Iterator[Obligation]:
+    """A tensor that no statement touches was to be read or stored."""
+    kernel = context.kernel
+    touched = {
+        getattr(value, "tensor", value) for stmt in ir.walk(kernel.body) for value in ir.operands(stmt)
+        if isinstance(value, str) or hasattr(value, "tensor")
+    }  # fmt: skip
+    for param in kernel.params:
+        if param.name not in touched:
+            what = f"{param.name} is used"
+            text = (
+                f"Nothing is loaded from {param.name} and nothing stored to it: if it is an output, it keeps what the "
+                f"memory held before; if it has no purpose, leave it out."
+            )
+            yield refuted(context, COVERAGE, "grid", what, param.span, text, how="statements")
 
 
 class _Faults:

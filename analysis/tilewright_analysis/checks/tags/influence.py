@@ -1,0 +1,83 @@
+"""Shows that an element is left out: a kernel is run twice, on arguments that differ there alone.
+
+If no output differs, except where the element itself is stored, nothing of it has reached a result that should have
+gathered it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled, outputs
+from tilewright.interpret.numeric import Array, decode
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+
+# What an element is set to, beside numbers from -4 to 4: no maximum, minimum or sum overlooks it.
+_EXTREMES = (40, -40, 3)
+
+
+def left_out(
+    kernel: ir.Kernel, tensor: str, axis: int, tries: Iterable[tuple[Mapping[str, int], int]]
+) -> tuple[Mapping[str, int], int] | None:
+    """The first of `tries`, (sizes, coordinate along `axis` of `tensor`), whose elements change no output at other
+    coordinates, while others do; None if there is none.
+    """
+    runs = _Runs(compile_kernel(kernel, Limits()), tensor, axis)
+    for sizes, at in tries:
+        if not runs.matters(sizes, at) and any(runs.matters(sizes, other) for other in runs.others(sizes, at)):
+            return sizes, at
+    return None
+
+
+class _Runs:
+    """Runs of one kernel with elements of one coordinate changed."""
+
+    def __init__(self, compiled: Compiled, tensor: str, axis: int) -> None:
+        self.compiled, self.kernel, self.axis = compiled, compiled.kernel, axis
+        self.slot = [p.name for p in self.kernel.params].index(tensor)
+        self.type = self.kernel.params[self.slot].type
+
+    def others(self, sizes: Mapping[str, int], at: int) -> Iterator[int]:
+        """Some other coordinates."""
+        extent = ex.evaluate(self.type.shape[self.axis], sizes)
+        yield from sorted({0, extent // 2, max(at - 1, 0), min(at + 1, extent - 1), extent - 1} - {at})
+
+    def matters(self, sizes: Mapping[str, int], at: int) -> bool:
+        """True if elements at a coordinate change an output elsewhere, or a run fails."""
+        given = random_arguments(self.kernel, sizes, 0)
+        where = tuple(at if i == self.axis else slice(None) for i in range(given[self.slot].ndim))
+        dtype = self.type.dtype
+        low, high = (-1e9, 1e9) if dtype.is_float else dtype.range
+        runs = [_run(self.compiled, given)]
+        for value in _EXTREMES:
+            changed = [a.copy() if i == self.slot else a for i, a in enumerate(given)]
+            changed[self.slot][where] = min(max(value, low), high)
+            runs.append(_run(self.compiled, changed))
+        if any(r is None for r in runs):
+            return True
+        return any(self._differ([r for r in runs if r is not None], name, at) for name in outputs(self.kernel))
+
+    def _differ(self, runs: list[list[Array]], name: str, at: int) -> bool:
+        """True if runs differ in an output, outside of the coordinate itself."""
+        slot = [p.name for p in self.kernel.params].index(name)
+        kind = self.kernel.params[slot].type
+        first, *rest = (decode(r[slot], kind.dtype) for r in runs)
+        keep = np.ones(first.shape, bool)
+        for i, extent in enumerate(kind.shape):
+            if extent == self.type.shape[self.axis]:
+                keep[tuple(at if j == i else slice(None) for j in range(len(kind.shape)))] = False
+        return any(bool((((one != first) & ~(np.isnan(one) & np.isnan(first))) & keep).any()) for one in rest)
+
+
+def _run(compiled: Compiled, given: list[Array]) -> list[Array] | None:
+    arguments = [a.copy() for a in given]
+    try:
+        with np.errstate(all="ignore"):
+            execute_compiled(compiled, arguments, Schedule(), 1)
+    except (Violation, ArgumentError, ex.EvaluationError, ArithmeticError):
+        return None
+    return arguments

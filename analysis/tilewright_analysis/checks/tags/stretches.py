@@ -1,0 +1,101 @@
+"""Stretches of coordinates: which part of a dimension an axis of a tile, or a finished reduction, stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+
+from ...integers import Binder
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A loop that walks along a stretch: `distance` coordinates from one iteration to the next, of `length` each."""
+
+    binder: Binder
+    distance: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Coordinates `start` to `start + length - 1` of dimension `dim` (its extent), axis `axis` of `tensor`.
+
+    `start` and `length` are over sizes and binders. `steps` are loops whose step is not the length of what they step
+    over, so that elements are left out or met twice. `sometimes`: the reduction runs under a condition.
+    """
+
+    dim: ex.Expr
+    start: ex.Expr
+    length: ex.Expr
+    tensor: str = field(compare=False)
+    axis: int = field(compare=False)
+    steps: tuple[Step, ...] = ()
+    sometimes: bool = False
+
+    @property
+    def end(self) -> ex.Expr:
+        """The coordinate after the last."""
+        return ex.add(self.start, self.length)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of sizes and binders in both ends."""
+        return ex.names(self.start) | ex.names(self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A stretch that `stmt`, or a sum that it carries around, has reduced. `op` is the name of a reduction."""
+
+    op: str
+    stretch: Stretch
+    stmt: ir.Stmt = field(compare=False)
+
+    @property
+    def counts(self) -> bool:
+        """True when an element that is met twice counts twice."""
+        return self.op == "sum"
+
+
+def walked(stretch: Stretch, binder: Binder) -> Stretch | None:
+    """What all iterations of a loop cover together; None where the coordinate does not grow evenly."""
+    if binder.name not in stretch.names:
+        return stretch
+    factor = slope(stretch.start, binder.name)
+    if factor is None or factor <= 0 or not isinstance(stretch.length, ex.Int) or stretch.steps:
+        return None
+    distance, length = factor * binder.step, stretch.length.value
+    trips = ex.cdiv(ex.sub(binder.hi, binder.lo), ex.Int(binder.step))
+    first = ex.substitute(stretch.start, {binder.name: binder.lo})
+    if distance == length:
+        return replace(stretch, start=first, length=ex.mul(trips, ex.Int(length)))
+    reach = ex.add(ex.mul(ex.sub(trips, ex.Int(1)), ex.Int(distance)), ex.Int(length))
+    return replace(stretch, start=first, length=reach, steps=(Step(binder, distance, length),))
+
+
+def last(stretch: Stretch, binder: Binder) -> Stretch:
+    """What the last iteration of a loop alone has left."""
+    trips = ex.cdiv(ex.sub(binder.hi, binder.lo), ex.Int(binder.step))
+    at = ex.add(binder.lo, ex.mul(ex.sub(trips, ex.Int(1)), ex.Int(binder.step)))
+    env: dict[str, ex.Expr] = {binder.name: at}
+    return replace(
+        stretch, start=ex.substitute(stretch.start, env), length=ex.substitute(stretch.length, env)
+    )  # fmt: skip
+
+
+def slope(value: ex.Expr, name: str) -> int | None:
+    """How much `value` grows when `name` does by one; None where that is no constant."""
+    match value:
+        case ex.Var(other) if other == name:
+            return 1
+        case ex.Bin("+" | "-" as op, a, b):
+            left, right = slope(a, name), slope(b, name)
+            return None if left is None or right is None else left + right if op == "+" else left - right
+        case ex.Bin("*", a, ex.Int(c)) | ex.Bin("*", ex.Int(c), a):
+            inner = slope(a, name)
+            return None if inner is None else c * inner
+        case _:
+            return 0 if name not in ex.names(value) else None
