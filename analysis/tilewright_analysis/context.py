@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf
 from time import perf_counter
 
+from tilewright.interpret import Violation
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.erase import without_tags
@@ -87,6 +88,7 @@ class KernelContext:
         self.source = source
         self.refuted: set[str] = set()
         self.exploration: AsyncResult | None = None
+        self.shown: tuple[Mapping[str, int], Violation | None] | None = None
         self.deadline = inf
 
     def seconds_left(self) -> float:

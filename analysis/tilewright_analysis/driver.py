@@ -14,6 +14,7 @@ from tilewright.layout import LayoutError
 from tilewright.problem import Problem
 from tilewright.source import Span
 
+from .attempts import tried
 from .checks import CHECKS, Check
 from .checks.outcome import unknown
 from .context import KernelContext
@@ -137,9 +138,8 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
     begin = perf_counter()
     try:
         for obligation in check.run(context):
-            yield replace(
-                replayed(context.tagged, obligation, context.decider, context.refuted), milliseconds=_ms(begin)
-            )
+            decided = tried(context, replayed(context.tagged, obligation, context.decider, context.refuted))
+            yield replace(decided, milliseconds=_ms(begin))
             begin = perf_counter()
     except Exception as error:
         # One broken check must not take the others with it, nor pass for a proof.

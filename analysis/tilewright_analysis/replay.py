@@ -76,7 +76,7 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
             return replace(obligation, verdict="unknown", finding=None, how=how)
         return replace(obligation, finding=replace(finding, counterexample=replace(example, replayed=shown)))
     # Tags are compared as formulas, and the sizes that came out may make two of them equal by accident.
-    for sizes in _larger(kernel, example.sizes) if obligation.family == "tags" else ():
+    for sizes in larger_sizes(kernel, example.sizes) if obligation.family == "tags" else ():
         found = _run(kernel, sizes, 0, obligation.code)
         if found is not None and found.kind in _kinds(obligation.code):
             return replace(obligation, finding=_at(finding, example, sizes, found))
@@ -91,7 +91,7 @@ def broken_expectation(kernel: ir.Kernel, span: Span) -> tuple[str, Counterexamp
     """What running the kernel at small sizes says against the expectation at `span`, and where; None: nothing."""
     compiled = compile_kernel(without_other_expectations(kernel, span), Limits())
     end = perf_counter() + _SECONDS_FOR_EXPECTATIONS
-    for sizes in _larger(kernel, {}):
+    for sizes in larger_sizes(kernel, {}):
         found = attempt(compiled, sizes, Schedule(tags=True))
         if found is not None and found.kind == "expectation":
             return found.message, Counterexample(
@@ -121,8 +121,8 @@ def _tagless(code: str) -> bool:
     return code.startswith(("TW2", "TW3"))
 
 
-def _larger(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """One to three tiles in each dimension, full or not, smallest first, as far as assumptions and patience allow."""
+def larger_sizes(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """One to three tiles in each dimension, full or not: other sizes that keep the assumptions, smallest first."""
     tiles = dict.fromkeys(kernel.sizes, 1)
     for stmt in ir.walk(kernel.body):
         view = getattr(stmt, "view", None)

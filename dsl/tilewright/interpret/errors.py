@@ -25,7 +25,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW202": frozenset(("bounds",)),
     "TW203": frozenset(("uninitialized",)),
     "TW204": frozenset(("stale", "race", "alignment", "completeness", "placement")),
-    "TW205": frozenset(("overflow",)),
+    "TW205": frozenset(("overflow", "arithmetic")),
     "TW301": frozenset(("grid", "uncovered", "rewritten", "bounds")),
     "TW302": frozenset(("rewritten",)),
     "TW303": frozenset(("uncovered",)),

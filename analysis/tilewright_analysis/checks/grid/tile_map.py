@@ -54,20 +54,23 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 
 def _unused(context: KernelContext) -> Iterator[Obligation]:
-    """A tensor that no statement touches was to be read or stored."""
+    """A tensor that no statement touches was to be read or stored, unless a size can only be read off it."""
     kernel = context.kernel
     touched = {
         getattr(value, "tensor", value) for stmt in ir.walk(kernel.body) for value in ir.operands(stmt)
         if isinstance(value, str) or hasattr(value, "tensor")
     }  # fmt: skip
+    known = {e.name for p in kernel.params if p.name in touched for e in p.type.shape if isinstance(e, ex.Size)}
     for param in kernel.params:
-        if param.name not in touched:
-            what = f"{param.name} is used"
-            text = (
-                f"Nothing is loaded from {param.name} and nothing stored to it: if it is an output, it keeps what the "
-                f"memory held before; if it has no purpose, leave it out."
-            )
-            yield refuted(context, COVERAGE, "grid", what, param.span, text, how="statements")
+        sizes = {e.name for e in param.type.shape if isinstance(e, ex.Size)}
+        if param.name in touched or sizes - known:
+            continue
+        what = f"{param.name} is used"
+        text = (
+            f"Nothing is loaded from {param.name} and nothing stored to it: if it is an output, it keeps what the "
+            f"memory held before; if it has no purpose, leave it out."
+        )
+        yield refuted(context, COVERAGE, "grid", what, param.span, text, how="statements")
 
 
 class _Faults:
