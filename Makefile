@@ -47,7 +47,7 @@ editor: $(VENV)/.base $(CLIENT)/node_modules/.package-lock.json ## Open the exam
 test: lint unit e2e ## Everything a change must pass: lint, types, tests, the editor scenario
 
 .PHONY: test-all
-test-all: lint slow e2e ## As test, with the slow tests, and the GPU tests where there is a GPU
+test-all: lint slow mutants e2e ## As test, with the slow tests, all mutants, and the GPU tests where there is a GPU
 
 .PHONY: lint
 lint: lint-python lint-client ## Ruff, Pyright (strict), and the same for the extension
@@ -63,6 +63,10 @@ slow: $(VENV)/.dev ## All Python tests without a browser
 .PHONY: e2e
 e2e: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json ## The scenario in a real editor in a real browser
 	$(PYTEST) tests/e2e
+
+.PHONY: mutants
+mutants: $(VENV)/.dev ## Edit every example in one place at a time: what the verifier misses, and what it alarms falsely
+	PYTHONPATH=tests $(BIN)/python -m mutation --jobs $(JOBS) --json out/mutants.json
 
 .PHONY: bench
 bench: $(VENV)/.dev ## Latency, verifier time and kernel time, as ratios measured in one run

@@ -55,6 +55,9 @@ def main() -> int:
     runs = [j.runs for j in judged if j.outcome == "equivalent"]
     if runs:
         print(f"equivalent: each executed at {min(runs)} to {max(runs)} sizes without a difference")
+    for verdict in ("proved", "unknown"):
+        found = sum(j.outcome == "survivor" and j.verdict == verdict for j in judged)
+        print(f"survivors that are {verdict}: {found}")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps([asdict(j) for j in judged], indent=1) + "\n")

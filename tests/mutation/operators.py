@@ -1,5 +1,7 @@
 """Edits of a kernel's text: each changes one thing that decides where data goes, when, or in which type.
 
+Formulas are left alone: that a kernel computes x + y where x - y was meant, nothing but its specification can tell.
+
 The text is read by Python's own parser, not by ours: an edit may be one that our front end refuses. Each operator
 yields (name, replacement); `mutants` puts the replacement into the file and gives the new text.
 """
@@ -18,7 +20,6 @@ EFFECTS = frozenset((
 ))  # fmt: skip
 # Calls whose arguments are scalars, or hold scalars in these positions.
 SCALAR_CALLS = frozenset(("cdiv", "min", "max", "range", "tiles", "programs", "pipeline", "assume", "expect", "wait"))
-REDUCTIONS = {"sum": "max", "max": "min", "min": "max"}
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,10 @@ def _expression(node: ast.expr, scope: _Scope) -> Iterator[tuple[str, ast.expr]]
                     yield "rescale dropped", rest
                     yield "rescale twice", ast.BinOp(node, ast.Mult(), factor)
         case ast.BinOp(left=left, op=ast.Div(), right=right) if scope.scalar(right):
-            yield "divisor one more", ast.BinOp(left, ast.Div(), _plus(right, 1))
-            yield "division dropped", left
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            yield "quotient upside down", ast.BinOp(right, ast.Div(), left)
-            yield "division dropped", left
+            for length in scope.lengths:
+                yield "length of the tile for a size", ast.BinOp(left, ast.Div(), ast.Constant(length))
+        case ast.BinOp(left=left, op=ast.Div(), right=ast.Call() as right) if _name(right) == "sum":
+            yield "not normalized", left
         case ast.Name(id=name) if scope.tile_variable(node):
             for other in scope.tiles - {name}:
                 yield f"{other} for {name}", ast.Name(other)
@@ -254,8 +254,6 @@ def _words(node: ast.Call, name: str) -> Iterator[tuple[str, ast.expr]]:
                     )
             case "persistent":
                 yield "not persistent", ast.Call(node.func, node.args, [w for w in node.keywords if w is not word])
-            case "reverse":
-                yield "not reversed", ast.Call(node.func, node.args, [w for w in node.keywords if w is not word])
             case "order":
                 yield "row by row", ast.Call(node.func, node.args, [w for w in node.keywords if w is not word])
             case "stages":
@@ -288,6 +286,11 @@ class _Scope:
             n for n, a in arguments.items() if a.annotation is not None and "Global" in ast.unparse(a.annotation)
         }
         self.tile_names |= tensors
+        shapes = [n.args[1] for n in ast.walk(function) if isinstance(n, ast.Call) and _name(n) == "tile"]
+        extents = [e for shape in shapes for e in getattr(shape, "elts", ())]
+        known = [consts.get(e.id) if isinstance(e, ast.Name) else getattr(e, "value", None) for e in extents]
+        # Extents of the tiles that hold rows.
+        self.lengths = sorted({n for n in known if isinstance(n, int) and n > 1})
         counters: set[str] = set()
         for node in ast.walk(function):
             if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _name(node.iter) != "tiles":
