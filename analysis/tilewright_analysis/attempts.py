@@ -55,11 +55,17 @@ def _shown(context: KernelContext) -> tuple[Mapping[str, int], Violation | None]
                 if perf_counter() - begin > limit or context.decider.cancelled():
                     return {}, None
                 found = attempt(compiled, sizes, Schedule(happens_before=True, tags=True), programs)
-                if found is not None and found.kind not in _NEVER:
+                if found is not None and found.kind not in _NEVER and not _of_two_dimensions(found):
                     return sizes, found
     except (ArgumentError, EvaluationError, ArithmeticError, ValueError):
         pass
     return {}, None
+
+
+def _of_two_dimensions(found: Violation) -> bool:
+    """True where coordinates of dimensions with different names meet, which may well be one dimension."""
+    names = {value.partition(" = ")[0] for value in found.values.values() if " = " in value}
+    return found.kind in ("alignment", "placement") and len(names) > 1
 
 
 def _sizes(context: KernelContext) -> Iterator[Mapping[str, int]]:

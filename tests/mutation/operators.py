@@ -232,10 +232,10 @@ def _call(node: ast.expr, scope: _Scope) -> Iterator[tuple[str, ast.expr]]:
             yield "half precision", _with(node, ast.Name("f16"), *rest)
         case _:
             pass
-    yield from _words(node, name)
+    yield from _words(node)
 
 
-def _words(node: ast.Call, name: str) -> Iterator[tuple[str, ast.expr]]:
+def _words(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     for word in node.keywords:
         match word.arg:
             case "other":
@@ -247,11 +247,6 @@ def _words(node: ast.Call, name: str) -> Iterator[tuple[str, ast.expr]]:
             case "axis":
                 other = 0 if isinstance(word.value, ast.Constant) and word.value.value else 1
                 yield "other axis", _keyword(node, "axis", ast.Constant(other))
-                if name in REDUCTIONS:
-                    yield (
-                        "other reduction",
-                        ast.Call(ast.Attribute(ast.Name("tw"), REDUCTIONS[name]), node.args, node.keywords),
-                    )
             case "persistent":
                 yield "not persistent", ast.Call(node.func, node.args, [w for w in node.keywords if w is not word])
             case "order":
