@@ -11,9 +11,9 @@ import numpy as np
 from mutation.cases import CASES, Case
 from mutation.operators import mutants
 from reading import read
+from tilewright.arguments import check_assumptions
 from tilewright.expand import expand
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
-from tilewright.interpret.arguments import check_assumptions
 from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
