@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reading import read
-from tilewright.expand import expand_policies
+from tilewright.expand import expand, expand_policies
 from tilewright.frontend import KernelUnit
+from tilewright.interpret import Limits, Schedule
+from tilewright.interpret.execution import compile_kernel, execute_compiled, outputs
+from tilewright.ir import nodes as ir
 from tilewright.printer import module_source
+from tilewright_analysis.checks.tags.counterfactual import trial_sizes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -24,7 +28,7 @@ Arrays = list[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel: `meaning` maps all its arguments to its outputs, in order.
+    """One kernel: `meaning` maps all its arguments to its outputs, in order, which are its last parameters or `results`.
 
     `extents` gives for each size the values whose combinations are run; some break assumptions on purpose, because an
     edit may remove one. `consts` are tiles small enough for several of them in small matrices.
@@ -35,6 +39,7 @@ class Case:
     meaning: Callable[[Arrays], Arrays]
     extents: Mapping[str, tuple[int, ...]]
     consts: Mapping[str, int] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
 
     def sizes(self) -> list[dict[str, int]]:
         """The sizes to run at, the most different ones first."""
@@ -164,7 +169,7 @@ _ROWS = {"M": (1, 3, 6), "N": (1, 7, 8, 31, 64, 65, 128, 200)}
 _ROW_TILE = {"BN": 64}
 _VECTOR = {"N": (1, 7, 64, 128, 129, 300, 1000)}
 
-CASES: tuple[Case, ...] = (
+LISTED: tuple[Case, ...] = (
     Case("gemm", "gemm", _product, _MATRIX, _SPLIT),
     Case("gemm_instructions", "gemm_instructions", _product, _MATRIX, _SPLIT),
     Case("gemm", "gemm_sm80", _product, _MATRIX, _SINGLE),
@@ -193,3 +198,32 @@ CASES: tuple[Case, ...] = (
     Case("activations", "swiglu", _swiglu, _VECTOR, {"BLOCK": 128}),
     Case("elementwise", "multiply_add", lambda a: [_wide(a)[0] * _wide(a)[1] + _wide(a)[0]], _VECTOR, {"BLOCK": 128}),
 )  # fmt: skip
+
+
+def _unlisted() -> Iterator[Case]:
+    """Examples that are not listed: what they compute as they stand is what they mean."""
+    listed = {c.kernel for c in LISTED}
+    for path in sorted(EXAMPLES.glob("*.py")):
+        for unit in read(path.read_bytes()).units:
+            if unit.kernel is not None and unit.name not in listed and not path.stem.startswith("faulty"):
+                yield _as_it_stands(path.stem, expand(unit.kernel))
+
+
+def _as_it_stands(file: str, kernel: ir.Kernel) -> Case:
+    compiled, names = compile_kernel(kernel, Limits()), [p.name for p in kernel.params]
+
+    def meaning(arrays: Arrays) -> Arrays:
+        arguments = [a.copy() for a in arrays]
+        execute_compiled(compiled, arguments, Schedule(), None)
+        return [arguments[names.index(name)] for name in outputs(kernel)]
+
+    extents: dict[str, set[int]] = {}
+    for sizes in islice(trial_sizes(kernel), _TRIALS):
+        for name, value in sizes.items():
+            extents.setdefault(name, set()).add(value)
+    found = {name: tuple(sorted(values)) for name, values in extents.items()}
+    return Case(file, kernel.name, meaning, found, results=outputs(kernel))
+
+
+_TRIALS = 40
+CASES: tuple[Case, ...] = (*LISTED, *_unlisted())

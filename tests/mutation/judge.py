@@ -132,7 +132,7 @@ def failure_of(compiled: Compiled, sizes: Mapping[str, int], schedule: Schedule,
     for twice in report.rewritten:
         if twice.first != twice.second:
             return f"{twice.tensor}{list(twice.element)} is stored by programs {twice.first} and {twice.second}"
-    results = [p.name for p in kernel.params][-len(expected) :]
+    results = case.results or [p.name for p in kernel.params][-len(expected) :]
     for name, want in zip(results, expected, strict=True):
         got = arguments[[p.name for p in kernel.params].index(name)].astype(np.float64)
         with np.errstate(all="ignore"):

@@ -23,6 +23,7 @@ def case(name: str):
 def test_every_kernel_of_the_examples_is_mutated() -> None:
     names = {u.name for path in EXAMPLES.glob("*.py") for u in read(path.read_bytes()).units}
     assert names - {"faulty_gemm"} == {c.kernel for c in CASES}
+    assert len({c.kernel for c in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("name", [c.kernel for c in CASES if c.file in ("softmax", "rotary", "activations")])
