@@ -11,12 +11,13 @@ from dataclasses import replace
 from tilewright.expand.grid import expand_tiles
 from tilewright.expand.names import Names
 from tilewright.ir import nodes as ir
+from tilewright.targets import TARGETS
 
 
 def plain(kernel: ir.Kernel) -> ir.Kernel:
     """`kernel` with its grid spelled out and every other policy replaced by what it means without staging."""
     names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
-    body = ir.rewrite(expand_tiles(kernel.body, names), _unstaged)
+    body = ir.rewrite(expand_tiles(kernel.body, names, TARGETS[kernel.target]), _unstaged)
     return kernel.with_body(body, names.types)
 
 

@@ -35,6 +35,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     magnitudes = Magnitudes(context.kernel.params)
     seen: set[ex.Expr] = set()
     how = "magnitudes"
+    open_: Obligation | None = None
     for site in context.sites:
         for expr in _scalars(site.stmt):
             for part in _parts(expr):
@@ -51,10 +52,16 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                 if "TW301" in context.refuted:
                     how = "not decided because of the fault in the tile map"
                     yield Obligation(CODE, "memory", _WHAT, site.stmt.span, "unknown", how=how)
-                else:
-                    yield _finding(context, site, part, value, decision)
-                return
-    if seen:
+                    return
+                found = _finding(context, site, part, value, decision)
+                if found.verdict != "unknown":
+                    yield found
+                    return
+                # A larger product further on may be decided.
+                open_ = open_ or found
+    if open_ is not None:
+        yield open_
+    elif seen:
         yield proved(CODE, "memory", _WHAT, context.kernel.span, how)
 
 
