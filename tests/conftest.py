@@ -13,6 +13,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Runs that tests do, and the processes that they start, are not written to the history of whoever tests."""
     folder = tempfile.TemporaryDirectory(prefix="tilewright-history-", ignore_cleanup_errors=True)
     config.stash[_folder] = folder
+    # Verdicts are those of the code that is tested.
+    os.environ["TILEWRIGHT_NO_VERDICTS"] = "1"
     os.environ["TILEWRIGHT_HISTORY"] = os.path.join(folder.name, "history.db")
 
 

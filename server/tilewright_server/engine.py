@@ -53,10 +53,29 @@ def load_verifier() -> None:
 def check(
     unit: KernelUnit, *, on_obligation: OnObligation | None = None, cancelled: Cancelled | None = None
 ) -> KernelReport:
-    """The verdict on one kernel; spans are relative to it. `on_obligation` hears of each obligation once decided."""
-    from tilewright_analysis import check_unit
+    """The verdict on one kernel; spans are relative to it. `on_obligation` hears of each obligation once decided.
 
-    return check_unit(unit, on_obligation=on_obligation, cancelled=cancelled)
+    Verdicts of earlier processes are remembered.
+    """
+    from tilewright_server import verdicts
+
+    heard: list[Obligation] = []
+
+    def hear(obligation: Obligation) -> None:
+        heard.append(obligation)
+        if on_obligation is not None:
+            on_obligation(obligation)
+
+    def verified() -> KernelReport:
+        from tilewright_analysis import check_unit
+
+        return check_unit(unit, on_obligation=hear, cancelled=cancelled)
+
+    report = verdicts.remembered(unit, verified, cancelled)
+    if on_obligation is not None and not heard:
+        for obligation in report.obligations:
+            on_obligation(obligation)
+    return report
 
 
 def file_problems(module: Module) -> tuple[Finding, ...]:

@@ -16,6 +16,7 @@ from tilewright.interpret.memory import Tensor
 from tilewright.interpret.numeric import Array
 from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import computed, loaded, product, stored
+from tilewright.interpret.recording import CURRENT, Executed
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
@@ -44,9 +45,12 @@ def compile_block(block: ir.Block, operands: Operands) -> Steps:
 
 def execute(steps: Steps, process: Process) -> Events:
     """Run steps in order."""
-    adversarial = process.machine.schedule.adversarial
+    adversarial, recording = process.machine.schedule.adversarial, CURRENT.get()
     for step in steps:
         process.stmt = step.stmt
+        if recording is not None:
+            around = {name: process.env[name] for name in process.loops}
+            recording.append(Executed(process.label, step.stmt, around))
         if adversarial and step.visible:
             yield None
         events = step.run(process)

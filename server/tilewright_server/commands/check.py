@@ -6,11 +6,12 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tilewright.frontend import KernelUnit, Module
-from tilewright_analysis.report import KernelReport
+from tilewright_analysis.report import KernelReport, Obligation
 from tilewright_server import engine, sources
 from tilewright_server.errors import UsageError
 from tilewright_server.output.results import FileResult, exit_status
@@ -28,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text for people (default), or JSON, SARIF 2.1.0, or annotations of GitHub Actions",
     )
     parser.add_argument("--strict", action="store_true", help="fail also when an obligation could not be decided")
+    parser.add_argument(
+        "--all-configs", action="store_true", help="verify every combination of the choices that the kernels declare"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="list every obligation")
     add_instance_arguments(parser)
 
@@ -47,7 +51,12 @@ def add_instance_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit status."""
     constants = parse_constants(arguments.const)
-    results = check_paths(arguments.paths, arguments.target, constants)
+    if arguments.all_configs:
+        if constants:
+            raise UsageError("--all-configs takes every choice; leave out --const")
+        results = [check_configurations(module, arguments.target) for module in _modules(arguments.paths)]
+    else:
+        results = check_paths(arguments.paths, arguments.target, constants)
     if arguments.format == "text":
         from rich.console import Console
 
@@ -78,6 +87,12 @@ def parse_constants(words: Sequence[str]) -> dict[str, int]:
 
 def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int]) -> list[FileResult]:
     """One result a file. Files of a folder that mention no kernel are left out. Raises UsageError."""
+    modules = _modules(paths)
+    _require_known(constants, modules)
+    return [check_module(module, target, constants) for module in modules]
+
+
+def _modules(paths: Sequence[str]) -> list[Module]:
     modules: list[Module] = []
     for path, named in sources.python_files(paths):
         source = sources.read(path)
@@ -85,8 +100,41 @@ def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int])
             module = engine.parse(source)
             if named or module.units or module.problems:
                 modules.append(module)
-    _require_known(constants, modules)
-    return [check_module(module, target, constants) for module in modules]
+    return modules
+
+
+def check_configurations(module: Module, target: str = "") -> FileResult:
+    """Check every configuration of every kernel of a module; what several say of one place is told once."""
+    from tilewright_server.configurations import check_all, configurations
+
+    found = list(configurations(module.units))
+    with _bar(f"{module.source.path}: configurations", len(found)) as advance:
+        reports = check_all(module.source, found, target, advance)
+    told: set[tuple[str, int, str]] = set()
+    once: list[KernelReport] = []
+    for report in reports:
+        obligations: list[Obligation] = []
+        for o in report.obligations:
+            place = (o.code, o.span.start, report.kernel.partition("[")[0])
+            again = o.finding is not None and place in told
+            told |= {place} if o.finding is not None else set()
+            obligations.append(replace(o, finding=None) if again else o)
+        once.append(replace(report, obligations=tuple(obligations)))
+    return FileResult(module.source, engine.file_problems(module), tuple(once))
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Generator[Callable[[int], None]]:
+    """A progress bar on a terminal, on the stream for messages; nothing elsewhere."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 def check_module(module: Module, target: str = "", constants: Mapping[str, int] | None = None) -> FileResult:
