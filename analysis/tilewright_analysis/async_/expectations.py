@@ -349,9 +349,10 @@ class Expectations:
         """The form for one element."""
         env: dict[str, ex.Expr] = {f"~{i}": ex.Int(v) for i, v in enumerate(at)}
         for name, values in self._values(space).items():
-            if name.startswith("!"):
+            if name.startswith("!") and name in form.names():
                 array = np.asarray(values)
-                place = tuple(min(i, n - 1) for i, n in zip(at, array.shape, strict=True))
+                inner = at[len(at) - array.ndim :]
+                place = tuple(min(i, n - 1) for i, n in zip(inner, array.shape, strict=True))
                 env[name] = ex.Int(int(array[place]))
         return forms.canonical(ex.substitute(forms.to_expr(form), env), {}, self.facts)
 
