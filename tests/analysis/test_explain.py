@@ -38,7 +38,7 @@ def test_a_page_says_what_why_and_what_to_do(code: str) -> None:
     assert "## Why" in page
     assert "## What to do" in page
     if "## Faulty" in page:
-        assert f"error[{code}]" in page.partition("## Faulty")[2].partition("## Fixed")[0]
+        assert re.search(rf"(error|warning)\[{code}\]", page.partition("## Faulty")[2].partition("## Fixed")[0])
 
 
 def test_a_code_is_found_in_lower_case_and_an_unknown_one_is_refused() -> None:

@@ -110,12 +110,42 @@ def _index(stmt: ir.Compute, old: tuple[int, ...], shape: tuple[int, ...]) -> li
             flat: ex.Expr = ex.Int(0)
             for axis, here_at in enumerate(here):
                 flat = ex.add(flat, ex.mul(here_at, ex.Int(prod(shape[axis + 1 :]))))
-            return [
-                ex.mod(ex.floordiv(flat, ex.Int(prod(old[axis + 1 :]))), ex.Int(extent))
-                for axis, extent in enumerate(old)
-            ]
+            found: list[ex.Expr] = []
+            for axis, extent in enumerate(old):
+                index = ex.mod(ex.floordiv(flat, ex.Int(prod(old[axis + 1 :]))), ex.Int(extent))
+                found.append(_ranged(forms.to_expr(forms.canonical(index, {}, _NO_FACTS)), shape)[0])
+            return found
         case _:
             return None
+
+
+def _ranged(e: ex.Expr, shape: tuple[int, ...]) -> tuple[ex.Expr, int, int]:
+    """An index without the quotients and remainders that change nothing in a tile of `shape`; its least and its
+    greatest value.
+    """
+    match e:
+        case ex.Int(value):
+            return e, value, value
+        case ex.Bin("+", lhs, rhs):
+            (a, low, high), (b, least, most) = _ranged(lhs, shape), _ranged(rhs, shape)
+            return ex.add(a, b), low + least, high + most
+        case ex.Bin("*", lhs, ex.Int(factor)) | ex.Bin("*", ex.Int(factor), lhs) if factor >= 0:
+            a, low, high = _ranged(lhs, shape)
+            return ex.mul(a, ex.Int(factor)), low * factor, high * factor
+        case ex.Bin("//", lhs, ex.Int(divisor)) if divisor > 0:
+            a, low, high = _ranged(lhs, shape)
+            if low // divisor == high // divisor:
+                return ex.Int(low // divisor), low // divisor, low // divisor
+            return ex.floordiv(a, ex.Int(divisor)), low // divisor, high // divisor
+        case ex.Bin("%", lhs, ex.Int(divisor)) if divisor > 0:
+            a, low, high = _ranged(lhs, shape)
+            if low >= 0 and high < divisor:
+                return a, low, high
+            return ex.mod(a, ex.Int(divisor)), 0, divisor - 1
+        case ex.Var(name):
+            return e, 0, shape[int(name[1:])] - 1
+        case _:
+            raise AssertionError(f"no index: {ex.show(e)}")
 
 
 def _along(operand: Operand, axis: int) -> Named:
