@@ -239,11 +239,7 @@ class Expectations:
 
     def _relative(self, p: Process, o: c.Expectation, mentions: Mentions) -> Hashable:
         """What the outcome depends on, equal where only positions in loops and the program's tile differ."""
-        here: dict[tuple[int, int], int] = {}
-        for loop in p.role.loops:
-            if loop.oracle is not None and loop.start < p.pc < loop.end:
-                outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
-                here[loop.oracle, outer] = p.env[loop.slot]
+        here = self._positions(p)
         moving = {loop.slot for loop in o.loops.values() if loop.oracle is not None}
         others = tuple(p.env[slot] for slot in sorted(o.uses - moving))
         found: list[Hashable] = []
@@ -274,22 +270,43 @@ class Expectations:
             case ex.Bin("and", lhs, rhs):
                 return np.logical_and(*(self._holds(s, p, o, e, mentions, space) for e in (lhs, rhs)))
             case ex.Bin("or", lhs, rhs):
-                return np.logical_or(*(self._holds(s, p, o, e, mentions, space) for e in (lhs, rhs)))
+                return self._either(s, p, o, (lhs, rhs), mentions, space)
             case ex.Not(arg):
                 return np.logical_not(self._holds(s, p, o, arg, mentions, space))
             case ex.Bin(op, lhs, rhs):
                 left, right = self._form(p, o, lhs, mentions), self._form(p, o, rhs, mentions)
-                return self._compared(s, op, forms.add(left, right, -1), space)
+                return self._compared(s, p, op, forms.add(left, right, -1), space)
             case _:
                 raise AssertionError(cond)
 
-    def _compared(self, s: State, op: ex.Op, gap: Form, space: Space) -> Any:
+    def _either(
+        self, s: State, p: Process, o: c.Expectation, sides: tuple[ex.Expr, ex.Expr], mentions: Mentions, space: Space
+    ) -> Any:
+        """True where one of the sides holds; one that holds everywhere is enough."""
+        result: Any = False
+        undecided: Undecided | None = None
+        for side in sides:
+            try:
+                result = np.logical_or(result, self._holds(s, p, o, side, mentions, space))
+            except Undecided as error:
+                undecided = error
+        if undecided is not None and space.first(np.logical_not(result)) is not None:
+            raise undecided
+        return result
+
+    def _compared(self, s: State, p: Process, op: ex.Op, gap: Form, space: Space) -> Any:
         """`gap op 0` for each element."""
         moving = sorted(n for n in gap.names() if n.startswith("@"))
         if moving:
+            bounded = self._from_start(p, gap) if op != "==" else None
+            if bounded is not None:
+                try:
+                    return self._compared(s, p, op, bounded, space)
+                except Undecided:
+                    pass
             still: dict[str, ex.Expr] = dict.fromkeys(moving, ex.Int(0))
             gap = forms.canonical(ex.substitute(forms.to_expr(gap), still), {}, self.facts)
-            holds = self._compared(s, op, gap, space)
+            holds = self._compared(s, p, op, gap, space)
             known = s.exact and all(int(n[1:].split(".")[0]) in self.program.movers for n in moving)
             self._held = True
             if not known and space.first(np.logical_not(holds)) is None:
@@ -321,6 +338,27 @@ class Expectations:
                 "it depends on sizes in a way that is not decided; an assumption about them may help", known=True
             )
         return true
+
+    def _from_start(self, p: Process, gap: Form) -> Form | None:
+        """`gap` with positions counted from the start of their loops, where they are numbers from 0 on."""
+        here = self._positions(p)
+        env: dict[str, ex.Expr] = {}
+        for name in gap.names():
+            if name.startswith("@"):
+                oracle, outer = map(int, name[1:].split("."))
+                if (oracle, outer) not in here:
+                    return None
+                env[name] = ex.sub(ex.Var(f"%{name}"), ex.Int(here[oracle, outer]))
+        return forms.canonical(ex.substitute(forms.to_expr(gap), env), {}, self.facts)
+
+    def _positions(self, p: Process) -> dict[tuple[int, int], int]:
+        """The positions of a process in the loops around it."""
+        here: dict[tuple[int, int], int] = {}
+        for loop in p.role.loops:
+            if loop.oracle is not None and loop.start < p.pc < loop.end:
+                outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
+                here[loop.oracle, outer] = p.env[loop.slot]
+        return here
 
     def _values(self, space: Space) -> dict[str, Any]:
         env: dict[str, Any] = dict(space.parameters)

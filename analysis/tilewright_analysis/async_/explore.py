@@ -181,7 +181,7 @@ def _outcome(
             shown = _candidate(program, found)
             return AsyncOutcome(
                 o.code, o.what, span, "unknown", message, shown, related, missing=doubtful[key], subject=o.subject,
-                tried=found is not None and found.issue.tried,
+                tried=found is not None and (found.issue.tried or (o.code == "TW106" and not found.issue.unknown)),
             )  # fmt: skip
     broken = {code for code, _ in confirmed} | {code for code, _ in doubtful}
     missing = ""

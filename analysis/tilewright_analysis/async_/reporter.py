@@ -29,6 +29,10 @@ class Reporter:
     tracing: bool = False
     found: dict[tuple[str, str], Found] = field(default_factory=dict[tuple[str, str], Found])
 
+    def violated(self) -> frozenset[tuple[str, str]]:
+        """The obligations with a violation."""
+        return frozenset(key for key, found in self.found.items() if not found.issue.unknown)
+
     def before(self, s: State, p: Process, o: c.Instr) -> None:
         """Note an operation for the trace."""
         if touched(o) and not (isinstance(o, c.Wait) and self._blocked(s, p, o)):

@@ -84,7 +84,7 @@ def search(
             fork = machine.run(s)
         except Violation:
             fatal = True
-            if until is None or until <= reporter.found.keys():
+            if until is None or until <= reporter.violated():
                 break
             continue
         except Interrupted:
@@ -93,7 +93,7 @@ def search(
         except ZeroDivisionError:
             stopped = "a scalar divides by zero"
             break
-        if until is not None and until <= reporter.found.keys():
+        if until is not None and until <= reporter.violated():
             break
         if fork is None:
             continue
