@@ -64,7 +64,7 @@ class Bindings:
 
     def span(self, node: Node) -> Span:
         """The node's place relative to the kernel; inside an inlined helper, the place of the call."""
-        return self.call_span or Span(node.start_byte, node.end_byte).shift(-self.base)
+        return self.call_span or Span(node.start_byte - self.base, node.end_byte - self.base)
 
     def fault(self, code: str, message: str, node: Node, related: tuple[Related, ...] = ()) -> Fault:
         """An error to raise."""

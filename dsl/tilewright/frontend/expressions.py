@@ -9,6 +9,7 @@ import ast
 import math
 import operator as op
 from collections.abc import Callable
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -45,16 +46,35 @@ _FLOATS: dict[str, Callable[[float, float], float]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
+def _literal(source: str) -> object:
+    """The value of a literal; kernels repeat few of them, and Python's compiler is slow to start."""
+    return ast.literal_eval(source)
+
+
 class Expressions(TileOperators):
     """Evaluates expressions; `Operations` adds the built-in operations."""
 
     def evaluate(self, node: Node) -> Value:
         """The value of an expression node."""
         match node.type:
+            # The frequent kinds come first.
             case "identifier":
                 return self.lookup(node)
             case "integer" | "float":
                 return self.number(node)
+            case "attribute":
+                return self.attribute(node)
+            case "call":
+                return self.call_node(node)
+            case "tuple" | "expression_list" | "list":
+                return tuple([self.evaluate(c) for c in parts(node)])
+            case "binary_operator" | "boolean_operator":
+                operator = text(need(node, "operator"))
+                if operator in ("&", "^"):
+                    return self.bitwise(node)
+                left, right = self.evaluate(need(node, "left")), self.evaluate(need(node, "right"))
+                return self.binary_value(node, operator, left, right)
             case "true" | "false":
                 return Int(int(node.type == "true"))
             case "none":
@@ -63,13 +83,6 @@ class Expressions(TileOperators):
                 return self.string(node)
             case "parenthesized_expression":
                 return self.evaluate(parts(node)[0])
-            case "tuple" | "expression_list" | "list":
-                return tuple(self.evaluate(c) for c in parts(node))
-            case "binary_operator" if text(need(node, "operator")) in ("&", "^"):
-                return self.bitwise(node)
-            case "binary_operator" | "boolean_operator":
-                left, right = self.evaluate(need(node, "left")), self.evaluate(need(node, "right"))
-                return self.binary_value(node, text(need(node, "operator")), left, right)
             case "comparison_operator":
                 return self.comparison(node)
             case "unary_operator" | "not_operator":
@@ -83,12 +96,8 @@ class Expressions(TileOperators):
                         "TW006", "'a if c else b' needs a condition known at compile time; use an if statement", cond
                     )
                 return self.evaluate(then if value.value else orelse)
-            case "attribute":
-                return self.attribute(node)
             case "subscript":
                 return self.subscript(node)
-            case "call":
-                return self.call_node(node)
             case "type":
                 return self.evaluate(parts(node)[0])
             case "generic_type":
@@ -116,7 +125,7 @@ class Expressions(TileOperators):
 
     def string(self, node: Node) -> str:
         try:
-            value = ast.literal_eval(text(node))
+            value = _literal(text(node))
         except (ValueError, SyntaxError):
             raise self.fault("TW005", "formatted strings are not supported in a kernel", node) from None
         if not isinstance(value, str):
@@ -125,7 +134,7 @@ class Expressions(TileOperators):
 
     def number(self, node: Node) -> Value:
         try:
-            value = ast.literal_eval(text(node))
+            value = _literal(text(node))
         except (ValueError, SyntaxError):
             raise self.fault("TW001", f"'{text(node)[:40]}' is not a number", node) from None
         if isinstance(value, int):

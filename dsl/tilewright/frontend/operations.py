@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
 
 from tree_sitter import Node
 
@@ -54,13 +52,17 @@ class Operations(TagOperations):
             raise self.fault("TW003", f"{describe(function)} cannot be called", node)
         if method is None:
             raise self.fault("TW005", f"'{name}' is not an operation", node)
-        signature = _signature(method)
         try:
-            bound = signature.bind(self, node, *args, **keywords)
-        except TypeError as error:
-            usage = [n for n in signature.parameters if n not in ("self", "node")]
-            raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from None
-        return method(*bound.args, **bound.kwargs)
+            return method(self, node, *args, **keywords)
+        except TypeError:
+            # Binding the arguments before each call would take longer than most operations.
+            signature = inspect.signature(method)
+            try:
+                signature.bind(self, node, *args, **keywords)
+            except TypeError as error:
+                usage = [n for n in signature.parameters if n not in ("self", "node")]
+                raise self.fault("TW005", f"{name}: {error}; it takes ({', '.join(usage)})", node) from None
+            raise
 
     def module_attribute(self, node: Node, name: str) -> Value:
         """`tw.name`."""
@@ -301,11 +303,6 @@ class Operations(TagOperations):
             len(prefix),
             self.span(node),
         )
-
-
-@cache
-def _signature(method: Callable[..., Value]) -> inspect.Signature:
-    return inspect.signature(method)
 
 
 PYTHON_FUNCTIONS = ("range", "min", "max", "len", "int", "float")

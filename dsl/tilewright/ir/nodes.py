@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Literal
 
 from tilewright.ir.base import BarRef, Block, BufRef, Operand, Stmt, TileRef, View
@@ -346,12 +347,16 @@ def is_explicit(kernel: Kernel) -> bool:
     return True
 
 
+@cache
+def _operand_names(kind: type[Stmt]) -> tuple[str, ...]:
+    own = ("span", "note", "body", "then", "orelse", "roles")
+    return tuple(f.name for f in fields(kind) if f.name not in own)
+
+
 def operands(stmt: Stmt) -> Iterator[object]:
     """The values of a statement's own fields (not of inner blocks), flattened one level."""
-    for f in fields(stmt):
-        value = getattr(stmt, f.name)
-        if f.name in ("span", "note", "body", "then", "orelse", "roles"):
-            continue
+    for name in _operand_names(type(stmt)):
+        value = getattr(stmt, name)
         if isinstance(value, tuple):
             yield from value  # pyright: ignore[reportUnknownVariableType]
         else:
