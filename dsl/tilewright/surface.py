@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tilewright.dtypes import DType
 from tilewright.surface_values import (
@@ -36,16 +36,27 @@ pi: float = 3.141592653589793
 # ------------------------------------------------------------------------------------------------ declarations
 
 
-@overload
-def sizes(name: str, /) -> Any: ...
-@overload
-def sizes(name: str, other: str, /, *more: str) -> tuple[Any, ...]: ...
-def sizes(*names: str) -> Any:
-    """Declare problem sizes: `M, N, K = tw.sizes("M", "N", "K")`. Each is at least 1."""
-    if not names or not all(n.isidentifier() for n in names):
-        raise ValueError('sizes are declared by name: M, N = tw.sizes("M", "N")')
-    declared = tuple(Size(n) for n in names)
-    return declared[0] if len(declared) == 1 else declared
+if TYPE_CHECKING:
+    # A class, because Pyrefly takes no variable with the result of a function in an annotation such as Global[f32, N].
+    class sizes:
+        """Declare problem sizes: `M, N, K = tw.sizes("M", "N", "K")`, or `N = tw.sizes("N")`. Each is at least 1."""
+
+        @overload
+        def __new__(cls, name: str, /) -> Any: ...
+        @overload
+        def __new__(cls, name: str, other: str, /, *more: str) -> tuple[Any, ...]: ...
+        def __new__(cls, *names: str) -> Any:
+            """A size, or one for each name."""
+            ...
+
+else:
+
+    def sizes(*names: str) -> Any:
+        """Declare problem sizes: `M, N, K = tw.sizes("M", "N", "K")`, or `N = tw.sizes("N")`. Each is at least 1."""
+        if not names or not all(n.isidentifier() for n in names):
+            raise ValueError('sizes are declared by name: M, N = tw.sizes("M", "N")')
+        declared = tuple(Size(n) for n in names)
+        return declared[0] if len(declared) == 1 else declared
 
 
 def choice(*values: int) -> int:

@@ -46,6 +46,15 @@ class Scalar:
 
     if TYPE_CHECKING:
 
+        @overload
+        def __eq__(self, other: Tile) -> Tile: ...  # pyright: ignore[reportOverlappingOverload]
+        @overload
+        def __eq__(self, other: object) -> bool: ...
+        def __eq__(self, other: object) -> Any:
+            """A truth value, or a tile of them when the other side is a tile."""
+
+        __ne__ = __eq__
+
         def __index__(self) -> int:
             """Scalars stand where Python expects an integer, for example in `range`."""
             ...
@@ -112,6 +121,14 @@ class Tile:
         in_kernel("arithmetic")
 
     __invert__ = __neg__
+
+    if TYPE_CHECKING:
+
+        def __eq__(self, other: object) -> Tile:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+            """Comparison, element by element: an `i1` tile."""
+            ...
+
+        __ne__ = __eq__  # pyright: ignore[reportAssignmentType]
 
 
 class View:
