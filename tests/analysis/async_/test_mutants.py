@@ -19,7 +19,8 @@ KERNELS: dict[str, tuple[Callable[[], ir.Kernel], tuple[int, int, int], float]] 
     "split": (kernels.split_gemm, (128, 256, 64), 0.9),
     "tensor memory": (tensor_gemm, (128, 128, 64), 0.9),
     "tensor memory, one accumulator, one tile": (
-        lambda: tensor_gemm(stages=2, accumulators=1, warps=8, persistent=False), (128, 128, 64), 0.9,
+        # A second round of the accumulator's barriers never comes, so edits of it change nothing.
+        lambda: tensor_gemm(stages=2, accumulators=1, warps=8, persistent=False), (128, 128, 64), 0.8,
     ),
     "split, one warpgroup": (lambda: kernels.split_gemm(bm=64, warps=4), (64, 256, 64), 0.9),
     "cp.async": (kernels.cp_async_gemm, (128, 128, 32), 0.75),
