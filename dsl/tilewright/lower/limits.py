@@ -84,6 +84,12 @@ def shared_bytes(kernel: ir.Kernel) -> int:
     return total
 
 
+def tensor_columns(kernel: ir.Kernel) -> int:
+    """Columns of tensor memory that a block allocates: a power of two from 32 on (PTX ISA, tcgen05.alloc), or 0."""
+    used = sum(t.columns for t in kernel.types.values() if isinstance(t, TensorMemoryType))
+    return max(32, 1 << (used - 1).bit_length()) if used else 0
+
+
 def _check_warps(kernel: ir.Kernel, target: Target) -> None:
     groups = [stmt for stmt in ir.walk(kernel.body) if isinstance(stmt, ir.Roles)]
     if len(groups) > 1 or (groups and groups[0] not in kernel.body):

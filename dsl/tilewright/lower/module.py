@@ -19,7 +19,7 @@ from tilewright.lower.launch import launch_functions
 from tilewright.lower.lowered import Argument, LaunchPlan, Lowered, SizeSource
 from tilewright.lower.scalars import host, nonnegative_variables
 from tilewright.lower.text import Writer, comment
-from tilewright.targets import Target
+from tilewright.targets import TENSOR_MEMORY_COLUMNS, Target
 
 _TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5"}
 _BLACKWELL = "from triton.experimental.gluon.language.nvidia.blackwell"
@@ -304,6 +304,8 @@ def _plan(module: Module, target: Target) -> LaunchPlan:
         target.blocks_per_sm,
         target.threads_per_sm // (warps * target.warp_size),
         target.shared_per_sm // max(1, limits.shared_bytes(kernel) + target.reserved_shared),
+        # A program that finds no tensor memory left waits until another one has ended.
+        TENSOR_MEMORY_COLUMNS // max(1, limits.tensor_columns(kernel)),
     )
     return LaunchPlan(
         tiles=host(grids[0].count),

@@ -124,3 +124,12 @@ def test_a_kernel_of_one_role_is_no_warp_specialization() -> None:
     # Before the next tile is loaded, all warps have left this one.
     loaded, stored = c.ptx.index("tcgen05.wait::ld"), c.ptx.index("st.global")
     assert loaded < c.ptx.index("bar.sync", loaded) < stored
+
+
+@needs_triton
+@pytest.mark.parametrize(("columns", "programs"), [(32, 8), (128, 2), (256, 1)])
+def test_as_many_programs_run_at_once_as_tensor_memory_has_room_for(columns: int, programs: int) -> None:
+    lowered = lower(gemm(4, BM=64, BN=columns, BK=32, STAGES=2))
+    allocated = re.findall(r"tcgen05\.alloc.*?, (\d+);", compile_lowered(lowered).ptx)
+    assert allocated == [str(2 * columns)]
+    assert lowered.launch.programs_per_sm == programs
