@@ -80,7 +80,8 @@ class Source:
         if tiles is not None:
             grid = next(s for s in ir.walk(self.kernel.body) if isinstance(s, ir.Tiles))
             yield Knob("persistent", "persistent", grid.persistent)
-            if len(grid.counts) == 2 and not self._named(_keyword(tiles, "order")):
+            plain = isinstance(grid.order, ir.Grouped | ir.RowMajor)
+            if plain and len(grid.counts) == 2 and not self._named(_keyword(tiles, "order")):
                 yield Knob("order", "order", grid.order.rows if isinstance(grid.order, ir.Grouped) else 0)
         if pipeline is not None:
             loop = next(s for s in ir.walk(self.kernel.body) if isinstance(s, ir.Pipeline))
