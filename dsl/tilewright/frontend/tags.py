@@ -27,26 +27,26 @@ _MOST_PARAMETERS = 6
 class TagOperations(TensorMemoryOperations):
     """Operations that speak of tags and compute nothing."""
 
-    def op_tag(self, node: Node, x: Value, **names: Value) -> Value:
+    def op_tag(self, node: Node, x: Value, /, **tags: Value) -> Value:
         """`y = tw.tag(x, name=lambda i, j: …)`; of a stage of shared memory a statement by itself."""
         holder = self.holder(node, x)
         if holder is None:
             raise self.fault("TW003", f"tw.tag takes a tile or a stage of shared memory, not {describe(x)}", node)
-        if not names:
+        if not tags:
             raise self.fault("TW005", "tw.tag needs a tag: tw.tag(x, NAME=lambda i, j: …)", node)
         shape = self.holder_shape(holder)
         exprs: list[ex.Expr] = []
         uses: tuple[ir.TagUse, ...] = ()
-        for name, value in names.items():
+        for name, value in tags.items():
             expr, uses = self.over_elements(node, value, f"the tag {name}", uses, len(shape))
             exprs.append(expr)
         values, uses = tagging.in_order(exprs, uses)
         self.check_inside(node, uses, shape)
-        first = next(v for v in names.values() if isinstance(v, Lambda))
+        first = next(v for v in tags.values() if isinstance(v, Lambda))
         stmt = ir.Tag(
-            holder, tuple(zip(names, values, strict=True)), uses, first.parameters, span=self.span(node)
+            holder, tuple(zip(tags, values, strict=True)), uses, first.parameters, span=self.span(node)
         )  # fmt: skip
-        self.own_tags |= names.keys()
+        self.own_tags |= tags.keys()
         if isinstance(holder, ir.BufRef):
             self.emit(stmt)
             return None
