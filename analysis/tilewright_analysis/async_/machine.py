@@ -416,7 +416,8 @@ class Machine:
             return
         token = self._token(s)
         self._access(s, p, o, place, int(place.stage(p.env)), write=False, generic=True, queue="tags", token=token)
-        p.local.add(token)
+        # No thread reads anything: whatever a thread does after this point comes after what is said here.
+        p.known.add(token)
 
     def _tag(self, s: State, p: Process, o: c.TagTile) -> bool:
         for place in (o.of, *o.places):
