@@ -68,6 +68,12 @@ e2e: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json ## The scenario in a
 mutants: $(VENV)/.dev ## Edit every example in one place at a time: what the verifier misses, and what it alarms falsely
 	PYTHONPATH=tests $(BIN)/python -m mutation --jobs $(JOBS) --json out/mutants.json
 
+.PHONY: fuzz
+fuzz: $(VENV)/.dev ## Kernels made at random: what is proved of them must hold, what is refuted must show
+	PYTHONPATH=tests $(BIN)/python -m mutation.fuzz --jobs $(JOBS)
+	$(PYTEST) -n $(JOBS) tests/dsl/frontend/test_fuzz.py tests/dsl/lower/test_random_programs.py \
+	  tests/analysis/tags/test_random_rows.py tests/analysis/async_/test_rings.py
+
 .PHONY: bench
 bench: $(VENV)/.dev ## Latency, verifier time and kernel time, as ratios measured in one run
 	$(PYTEST) tests/bench -s

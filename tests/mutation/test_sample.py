@@ -8,6 +8,7 @@ import pytest
 
 from mutation.__main__ import summary
 from mutation.cases import CASES, EXAMPLES
+from mutation.fuzz import attacked
 from mutation.judge import Judged, jobs, judge, run
 from mutation.operators import mutants
 from reading import read
@@ -62,3 +63,10 @@ def test_a_sample_of_mutants_is_killed_and_no_clean_kernel_is_refuted() -> None:
     survivors = [(j.kernel, j.operator, j.line, j.verdict, j.failure) for j in judged if j.outcome == "survivor"]
     assert len([s for s in survivors if s[3] == "proved"]) <= 2, survivors
     assert len(survivors) <= SAMPLE // 4, survivors
+
+
+def test_verdicts_on_random_kernels_hold() -> None:
+    found = [attacked(seed) for seed in range(40)]
+    assert not [fault for _, fault in found if fault]
+    verdicts = [verdict for verdict, _ in found]
+    assert verdicts.count("proved") >= 8 and verdicts.count("refuted") >= 15
