@@ -176,9 +176,9 @@ class _Printer:
                 via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
                 return f"tw.store({self.view(stmt.view)}, {self.tile(stmt.src)}{via})"
             case ir.Mma():
-                return self.result(
-                    stmt.dst, f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)})", _ATOM
-                )
+                how = f', precision="{stmt.precision}"' if stmt.precision else ""
+                text = f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)}{how})"
+                return self.result(stmt.dst, text, _ATOM)
             case ir.Wgmma():
                 left = self.tile(stmt.a.name) if isinstance(stmt.a, ir.TileRef) else self.stage(stmt.a)
                 text = f"tw.wgmma({left}, {self.stage(stmt.b)}, {self.tile(stmt.acc)})"

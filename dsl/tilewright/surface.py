@@ -211,8 +211,13 @@ def store(view: View, tile: Tile, *, via: Literal["auto", "direct", "tma", "buff
     in_kernel("store")
 
 
-def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
-    """`a @ b + acc`: a is (M, K), b (K, N), both f16 or bf16; acc is (M, N) in f32."""
+def mma(a: Tile, b: Tile, acc: Tile, *, precision: Literal["tf32", "ieee"] | None = None) -> Tile:
+    """`a @ b + acc`: a is (M, K), b (K, N), acc (M, N).
+
+    Operands are f16 (acc f32 or f16), bf16 (f32), 8-bit floats of either kind (f32 or f16; sm_89 and up, gfx950), i8
+    (acc i32) or f32 (f32). For f32, `precision` says whether they may be rounded to tf32, as tensor cores of NVIDIA do;
+    "ieee" is for AMD.
+    """
     in_kernel("mma")
 
 

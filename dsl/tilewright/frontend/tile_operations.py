@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tree_sitter import Node
 
-from tilewright.dtypes import DType, bf16, f16, f32, f64, i32
+from tilewright.dtypes import DType, f32, f64, i32
 from tilewright.frontend.expressions import Expressions
 from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import expr as ex
@@ -12,6 +12,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
 from tilewright.ir.shapes import parts_of
 from tilewright.ir.types import TileType
+from tilewright.matrix import Precision, type_problem
 
 # A tile in more pieces, or smaller ones, would be slower than a larger tile.
 _MOST_PIECES = 3
@@ -294,18 +295,34 @@ class TileOperations(Expressions):
 
     # -------------------------------------------------------------------------------- matrix product
 
-    def op_mma(self, node: Node, a: Value, b: Value, acc: Value) -> Value:
+    def op_mma(self, node: Node, a: Value, b: Value, acc: Value, *, precision: Value = None) -> Value:
         left, right = self.tile(node, a, "a of mma"), self.tile(node, b, "b of mma")
         into = self.tile(node, acc, "the accumulator of mma")
         ta, tb, tc = self.tile_type(left), self.tile_type(right), self.tile_type(into)
         self.check_product(node, ta, tb, tc)
+        rounding = self.precision(node, ta.dtype, precision)
         dst = self.fresh()
         self.types[dst] = tc
-        self.emit(ir.Mma(dst, left.name, right.name, into.name, span=self.span(node)))
+        self.emit(ir.Mma(dst, left.name, right.name, into.name, precision=rounding, span=self.span(node)))
         return ir.TileRef(dst)
 
+    def precision(self, node: Node, element: DType, value: Value) -> Precision:
+        """`precision=` of a product: f32 operands need one, as most matrix instructions round them to tf32."""
+        if value not in (None, "tf32", "ieee"):
+            raise self.fault("TW009", f'precision is "tf32" or "ieee", not {describe(value)}', node)
+        if element != f32 and value is not None:
+            raise self.fault("TW009", f"precision= is for f32 operands, these are {element}", node)
+        if element == f32 and value is None:
+            raise self.fault(
+                "TW009",
+                'say how f32 operands are multiplied: precision="tf32" (10 bits after the point, on tensor cores) or '
+                '"ieee" (as they are, on AMD only)',
+                node,
+            )
+        return "tf32" if value == "tf32" else "ieee" if value == "ieee" else ""
+
     def check_product(self, node: Node, ta: TileType, tb: TileType, tc: TileType) -> None:
-        """Shapes (M, K) × (K, N) + (M, N); operands f16 or bf16 alike, accumulator f32."""
+        """Shapes (M, K) × (K, N) + (M, N), and element types that some target multiplies."""
         if any(len(t.shape) != 2 for t in (ta, tb, tc)):
             raise self.fault("TW003", f"a matrix product takes tiles of two dimensions, not {ta}, {tb}, {tc}", node)
         (m, k), (k2, n) = ta.shape, tb.shape
@@ -315,7 +332,5 @@ class TileOperations(Expressions):
             )
         if tc.shape != (m, n):
             raise self.fault("TW003", f"the product is {[m, n]}, the accumulator {list(tc.shape)}", node)
-        if ta.dtype != tb.dtype or ta.dtype not in (f16, bf16):
-            raise self.fault("TW004", f"the operands are both f16 or both bf16, not {ta.dtype} and {tb.dtype}", node)
-        if tc.dtype != f32:
-            raise self.fault("TW004", f"products accumulate in f32, not {tc.dtype}; start from tw.zeros(f32, …)", node)
+        if problem := type_problem(ta.dtype, tb.dtype, tc.dtype):
+            raise self.fault("TW004", problem, node)

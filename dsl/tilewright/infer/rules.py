@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from tilewright.dtypes import DType
 from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
 from tilewright.layout import Blocked, DotOperand, LayoutError, Mfma, MmaV2, Wgmma
+from tilewright.matrix import mfma_depth, problem
 from tilewright.source import Span
 from tilewright.targets import TARGETS, TENSOR_MEMORY_ROWS
 
-# Elements along K of one wgmma, by element bits (PTX ISA, wgmma.mma_async: 32 bytes of K).
-_WGMMA_DEPTH = {8: 32, 16: 16, 32: 8}
-# Elements along K of one v_mfma, by generation and rows, then element bits: V_MFMA_F32_32X32X8_F16, _16X16X16_F16,
-# _32X32X2_F32 and _16X16X4_F32 (CDNA3 ISA, "Matrix Arithmetic Instructions"); twice as many of 16 bits on CDNA4.
-_MFMA_DEPTH = {
-    (3, 32): {16: 8, 32: 2},
-    (3, 16): {16: 16, 32: 4},
-    (4, 32): {16: 16, 32: 2},
-    (4, 16): {16: 32, 32: 4},
-}
 _WIDEST_SHARED_ACCESS = 16
 
 
@@ -48,7 +40,7 @@ def wgmma_layout(shape: tuple[int, ...], element_bits: int, warps: int, span: Sp
             f"leave {n}; use fewer warps",
             span,
         )
-    return Wgmma((4 * rows, columns), (16, min(n, 256), _WGMMA_DEPTH[element_bits]))
+    return Wgmma((4 * rows, columns), (16, min(n, 256), 256 // element_bits))
 
 
 def wgmma_operand(parent: Wgmma, element: DType) -> DotOperand:
@@ -81,11 +73,12 @@ def mma_layout(shape: tuple[int, ...], warps: int) -> MmaV2:
 
 def mfma_layout(shape: tuple[int, ...], element: DType, warps: int, cdna: int, span: Span) -> Mfma:
     """The accumulator of mfma of `shape`: 32×32 instructions where each warp gets one, else 16×16, rows first."""
-    if element.bits not in (16, 32):
-        raise InferenceError(f"mfma multiplies f16, bf16 or f32 here, not {element}", span)
     large = shape[0] % 32 == 0 and shape[1] % 32 == 0 and shape[0] * shape[1] >= 32 * 32 * warps
     size = 32 if large else 16
-    return Mfma(_spread(shape, (size, size), warps), (size, size, _MFMA_DEPTH[cdna, size][element.bits]), cdna)
+    depth = mfma_depth(cdna, size, element)
+    if depth is None:
+        raise InferenceError(f"mfma does not multiply {element} on CDNA{cdna}", span)
+    return Mfma(_spread(shape, (size, size), warps), (size, size, depth), cdna)
 
 
 def mma_operand(index: int, parent: MmaV2 | Mfma, element: DType, depth: int) -> DotOperand:
@@ -111,6 +104,10 @@ def accumulator_layout(
     target = TARGETS[kernel.target]
     if not target.cdna:
         raise InferenceError(f"{target.name} has no mfma", stmt.span)
+    left, right, into = (kernel.types[n] for n in (stmt.a, stmt.b, stmt.dst))
+    assert isinstance(left, TileType) and isinstance(right, TileType) and isinstance(into, TileType)
+    if wrong := problem("mfma", target, left.dtype, right.dtype, into.dtype):
+        raise InferenceError(wrong, stmt.span)
     return mfma_layout(shape, element, warps, target.cdna, stmt.span)
 
 

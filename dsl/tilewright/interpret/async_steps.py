@@ -6,6 +6,7 @@ from collections import deque
 
 import numpy as np
 
+from tilewright.dtypes import f32
 from tilewright.interpret.compute import matrix_product
 from tilewright.interpret.machine import Events, Pending, Process, Tile
 from tilewright.interpret.memory import Use
@@ -217,7 +218,7 @@ def _wgmma(stmt: ir.Wgmma, operands: Operands) -> StepRun:
 
         def complete() -> None:
             left = a.data.T if isinstance(stmt.a, ir.BufRef) and stmt.a.transposed else a.data
-            result.data = matrix_product(left, right, acc.data)
+            result.data = matrix_product(left, right, acc.data, tf32=b.dtype == f32)
 
         multiplying = Action(complete, f"a matrix instruction of {process.label}", stmt.span, before)
         if not isinstance(a, Tile):

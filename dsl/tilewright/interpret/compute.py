@@ -162,9 +162,16 @@ def compute(
     return to_dtype(result, dtype)
 
 
-def matrix_product(a: Array, b: Array, acc: Array) -> Array:
-    """`a @ b + acc` with products and sums in float32 (float64 for a float64 accumulator)."""
-    wide = np.float64 if acc.dtype == np.float64 else np.float32
+def matrix_product(a: Array, b: Array, acc: Array, *, tf32: bool = False) -> Array:
+    """`a @ b + acc`: products and sums in float32 (float64 for such an accumulator), then rounded to the accumulator.
+
+    With `tf32` the operands keep 10 bits after the point, as the instructions read no more of them. Integers are summed
+    up exactly, and wrap around 32 bits.
+    """
+    whole = np.issubdtype(acc.dtype, np.integer)
+    wide = np.float64 if whole or acc.dtype == np.float64 else np.float32
+    if tf32:
+        a, b = _tf32(a), _tf32(b)
     left, right = a.astype(wide, copy=False), b.astype(wide, copy=False)
     result = np.empty((left.shape[0], right.shape[1]), wide)
     rows = max(1, _ONE_THREAD // right.size)
@@ -172,7 +179,14 @@ def matrix_product(a: Array, b: Array, acc: Array) -> Array:
         for start in range(0, left.shape[0], rows):
             np.matmul(left[start : start + rows], right, out=result[start : start + rows])
         result += acc
-    return result
+        # Sums of products of 8 bits are exact in float64; beyond 32 bits they wrap around.
+        return result.astype(np.int64).astype(acc.dtype) if whole else result.astype(acc.dtype, copy=False)
+
+
+def _tf32(values: Array) -> Array:
+    """float32 values without their 13 lowest bits (PTX ISA, "Alternate floating-point data formats")."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _apply(

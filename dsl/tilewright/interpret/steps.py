@@ -134,10 +134,13 @@ def _compute(stmt: ir.Compute, operands: Operands) -> StepRun:
 
 
 def _mma(stmt: ir.Mma) -> StepRun:
+    # mfma multiplies f32 as it is.
+    tf32 = stmt.precision == "tf32" and stmt.instr == "mma_v2"
+
     def run(process: Process) -> None:
         a, b, acc = process.tile(stmt.a), process.tile(stmt.b), process.tile(stmt.acc)
         tag = product(process, a.tag, b.tag, acc.tag, a.data.shape[1])
-        process.assign(stmt.dst, Tile(matrix_product(a.data, b.data, acc.data), tag))
+        process.assign(stmt.dst, Tile(matrix_product(a.data, b.data, acc.data, tf32=tf32), tag))
 
     return run
 

@@ -136,9 +136,10 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Stmt):
-    """`dst = a @ b + acc`: a is (M, K), b is (K, N), acc is (M, N) and float32.
+    """`dst = a @ b + acc`: a is (M, K), b is (K, N), acc is (M, N); types as `tilewright.matrix` has them.
 
     `auto` is the policy form; `mma_v2` (sm_80 and up) and `mfma` (AMD) are instructions of a warp on register operands.
+    `precision` is for f32 operands: `tf32` allows that they are rounded to it, `ieee` does not.
     """
 
     dst: str
@@ -146,6 +147,7 @@ class Mma(Stmt):
     b: str
     acc: str
     instr: Literal["auto", "mma_v2", "mfma"] = "auto"
+    precision: Literal["", "tf32", "ieee"] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ seen to do with each case.
 
 from __future__ import annotations
 
+from tilewright import matrix
 from tilewright.divisibility import kernel_divisors, vector_elements
-from tilewright.dtypes import bf16, f16, f32
 from tilewright.infer.rules import wgmma_operand
 from tilewright.ir import nodes as ir
 from tilewright.ir.stages import seen
@@ -30,7 +30,6 @@ _NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str], ...] = (
     # Arrivals of a role and register budgets are lowered to instructions of sm_90.
     ((ir.Roles, ir.BarrierExpect, ir.BarrierArrive, ir.FenceAsync), "setmaxnreg", "roles and transaction barriers"),
 )
-_MMA_DEPTH = {16: 16, 32: 8, 8: 32}
 
 
 def check(kernel: ir.Kernel) -> Target:
@@ -118,7 +117,7 @@ def _check_types(kernel: ir.Kernel, target: Target) -> None:
         if (
             isinstance(type_, TileType | SharedType)
             and (least := type_.dtype.least)
-            and not (isinstance(target.arch, int) and target.arch >= least)
+            and not (target.arch >= least if isinstance(target.arch, int) else _only_moved(kernel, name, target))
         ):
             having = ", ".join(t.name for t in TARGETS.values() if isinstance(t.arch, int) and t.arch >= least)
             raise LoweringError(f"{target.name} cannot convert to {type_.dtype}; {having} can", where)
@@ -139,6 +138,18 @@ def _check_types(kernel: ir.Kernel, target: Target) -> None:
                 f"{target.name} have {target.warp_size}",
                 where,
             )
+
+
+def _only_moved(kernel: ir.Kernel, name: str, target: Target) -> bool:
+    """Whether nothing converts a tile of 8-bit floats, on a target that multiplies them but does not convert."""
+    return target.cdna >= 4 and not any(
+        isinstance(s, ir.Compute) and s.op in ("cast", "full") and name in (s.dst, *(_names(s.args)))
+        for s in ir.walk(kernel.body)
+    )
+
+
+def _names(args: tuple[ir.Operand, ...]) -> list[str]:
+    return [a.name for a in args if isinstance(a, ir.TileRef)]
 
 
 def _check_shared(kernel: ir.Kernel, target: Target) -> None:
@@ -188,12 +199,9 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
     a = kernel.types[stmt.a.name] if isinstance(stmt.a, ir.TileRef) else _shared(kernel, stmt.a)
     b, acc = _shared(kernel, stmt.b), kernel.types[stmt.dst]
     assert isinstance(a, TileType | SharedType) and isinstance(acc, TileType)
-    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
-        raise LoweringError(
-            f"wgmma multiplies f16, bf16 or f32 (as tf32) into f32, not {a.dtype} × {b.dtype} into {acc.dtype}",
-            stmt.span,
-        )
-    depth = 256 // a.dtype.bits
+    if problem := matrix.problem("wgmma", TARGETS[kernel.target], a.dtype, b.dtype, acc.dtype):
+        raise LoweringError(problem, stmt.span)
+    depth = matrix.nvidia_depth(a.dtype)
     (m, k), (k2, n) = a.shape, b.shape
     if k != k2 or acc.shape != (m, n) or k % depth or m % 64 or n % 8:
         raise LoweringError(
@@ -212,21 +220,24 @@ def _check_wgmma(stmt: ir.Wgmma, kernel: ir.Kernel) -> None:
                 f"{layout}",
                 stmt.span,
             )
-    if a.dtype == f32 and not (isinstance(b.layout, Swizzled) and b.layout.transposed):
-        raise LoweringError(
-            "wgmma on f32 (tf32) reads both operands with K contiguous; B stored as (K, N) with N contiguous is only "
-            "possible for 16-bit types",
-            stmt.span,
-        )
+    for ref, operand, along in ((stmt.a, a, False), (stmt.b, b, True)):
+        # K is the last axis of a and the first of b; registers have no order in memory.
+        if not isinstance(ref, ir.BufRef) or not isinstance(operand, SharedType):
+            continue
+        assert isinstance(operand.layout, Swizzled)
+        if not operand.layout.bytes:
+            raise LoweringError(
+                f"wgmma reads rows of at least 32 bytes; those of '{ref.buffer}' have no swizzle", stmt.span
+            )
+        if matrix.both_along_k(a.dtype) and operand.layout.transposed != along:
+            raise LoweringError(matrix.K_CONTIGUOUS.format(name=ref.buffer, dtype=operand.dtype), stmt.span)
 
 
 def _check_tcgen05(stmt: ir.Tcgen05, kernel: ir.Kernel) -> None:
     a, b, acc = _shared(kernel, stmt.a), _shared(kernel, stmt.b), kernel.types[stmt.acc.buffer]
     assert isinstance(acc, TensorMemoryType)
-    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16):
-        raise LoweringError(
-            f"tcgen05 multiplies f16 or bf16 into f32 here, not {a.dtype} × {b.dtype} into {acc.dtype}", stmt.span
-        )
+    if problem := matrix.problem("tcgen05", TARGETS[kernel.target], a.dtype, b.dtype, acc.dtype):
+        raise LoweringError(problem, stmt.span)
     (m, k), (k2, n) = a.shape, b.shape
     if k != k2 or acc.shape != (m, n) or m not in TENSOR_MEMORY_ROWS or n % 16 or n > 256 or k % 16:
         raise LoweringError(
@@ -250,13 +261,11 @@ def _check_mma(stmt: ir.Mma, kernel: ir.Kernel, target: Target) -> None:
         raise LoweringError(f"{target.name} has no {name}; targets with it: {having}", stmt.span)
     a, b, acc = kernel.types[stmt.a], kernel.types[stmt.b], kernel.types[stmt.dst]
     assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(acc, TileType)
-    if acc.dtype != f32 or a.dtype != b.dtype or a.dtype not in (f16, bf16, f32):
-        types = "f16, bf16 or f32" + (" (as tf32)" if name == "mma_v2" else "")
-        raise LoweringError(
-            f"{name} multiplies {types} into f32, not {a.dtype} × {b.dtype} into {acc.dtype}", stmt.span
-        )
+    problem = matrix.problem(name, target, a.dtype, b.dtype, acc.dtype)
+    if problem := problem or matrix.precision_problem(name, a.dtype, stmt.precision):
+        raise LoweringError(problem, stmt.span)
     (m, k), (k2, n) = a.shape, b.shape
-    rows, columns, depth = 16, 8, _MMA_DEPTH[a.dtype.bits]
+    rows, columns, depth = 16, 8, matrix.nvidia_depth(a.dtype)
     if isinstance(acc.layout, Mfma):
         rows, columns, depth = acc.layout.instr
     if k != k2 or acc.shape != (m, n) or m % rows or n % columns or k % depth:
@@ -323,4 +332,7 @@ def _contiguous(tensor: GlobalType) -> bool:
 
 
 def _shared(kernel: ir.Kernel, ref: ir.BufRef) -> SharedType:
-    return seen(kernel.types, ref)
+    try:
+        return seen(kernel.types, ref)
+    except LayoutError as error:
+        raise LoweringError(f"'{ref.buffer}': {error}", _definition(kernel, ref.buffer)) from error

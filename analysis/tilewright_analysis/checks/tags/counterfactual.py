@@ -204,7 +204,7 @@ def _renamed(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
             return ir.Compute(
                 dst, op, refs, stmt.axis, stmt.keep, stmt.reverse, stmt.order, span=stmt.span
             )  # fmt: skip
-        case ir.Mma(dst=dst, a=a, b=b, acc=acc, instr=instr):
-            return ir.Mma(dst, names.get(a, a), names.get(b, b), acc, instr, span=stmt.span)
+        case ir.Mma(dst=dst, a=a, b=b, acc=acc, instr=instr, precision=how):
+            return ir.Mma(dst, names.get(a, a), names.get(b, b), acc, instr, how, span=stmt.span)
         case _:
             return stmt

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilewright.dtypes import f32
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
 from ...context import KernelContext, Site
-from .axes import aligned, contracted, defined, reshaping, stale
+from .axes import aligned, defined, reshaping, stale
 from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
 from .masks import Atom, Index, Mask, combined, compared, shifted
 from .numbers import ANYTHING, FINITE, NATURAL, Number, apply, constant, loaded, scalar, total
+from .products import product_lanes, product_uses
 from .uses import EXTREMES, Clash, Use
 
 _ROUNDS = 12
@@ -410,43 +410,11 @@ class Flow:
     ) -> Lanes:
         left, right, into = (t or uniform(FINITE) for t in (a, b, acc))
         name = "/".join(map(_named, (stmt.a, stmt.b)))
-        # Lanes along the contraction, told apart by the edges of either operand.
-        lower, upper = contracted(left, 1), contracted(right, 0)
-
-        def term(past: Past) -> Number:
-            return apply("mul", [lower.at(past), upper.at(past)], f32)
-
-        found = [
-            Use(
-                stmt,
-                "product",
-                name,
-                -1,
-                past,
-                term(past),
-                term(INSIDE),
-                left if past & lower.edges else right,
-                (left, right),
-            )
-            for past in subsets(lower.edges | upper.edges)
-            if past
-        ]
-        if (left.lost or right.lost) and not (lower.anywhere | upper.anywhere).is_finite:
-            found.append(Use(stmt, "product", name, -1, INSIDE, ANYTHING, FINITE, left if left.lost else right))
+        found = product_uses(stmt, name, left, right)
         self._uses.pop((id(stmt), name), None)
         if found:
             self._uses[id(stmt), name] = found
-
-        def number(past: Past) -> Number:
-            rows, columns = past & left.along(0), past & right.along(1)
-            result = apply("mul", [left.at(rows), right.at(columns)], f32)
-            for k in subsets(left.along(1)) if past else ():
-                for other in subsets(right.along(0)):
-                    result |= apply("mul", [left.at(rows | k), right.at(columns | other)], f32)
-            return apply("add", [into.at(past), total(result)], f32)
-
-        made = build(left.along(0) | right.along(1) | into.edges, number, (into,), stmt.span)
-        return replace(made, lost="", carried=into.carried)
+        return product_lanes(stmt, left, right, into)
 
     def _proves(self, site: Site, claim: ex.Expr) -> bool:
         if isinstance(claim, ex.Int):
