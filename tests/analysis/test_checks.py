@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analysis import kernels as build
-from tilewright.dtypes import bf16, f16, f32
+from tilewright.dtypes import bf16, f16, f32, i32
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import BarrierType, SharedType, TileType, Type
 from tilewright.layout import Padded, Swizzled, SwizzledShared
@@ -134,7 +134,7 @@ LAYOUT_FAULTS = [
     ("no TMA on the target", replace(gemm(), target="sm_80"), "TW502"),
     ("wgmma on sm_80", replace(gemm(), target="sm_80"), "TW503"),
     ("types of operands differ", retyped(gemm(), b_ring=SharedType(bf16, (64, 256), 3, True, Swizzled(128, 16))), "TW503"),
-    ("accumulator of f16", retyped(gemm(), acc=TileType(f16, (128, 256))), "TW503"),
+    ("accumulator of i32", retyped(gemm(), acc=TileType(i32, (128, 256))), "TW503"),
     ("contraction too short", gemm(bk=8), "TW503"),
     ("rows not of a warpgroup", gemm(bm=32, warps=4), "TW503"),
     ("fragment too small", gemm_sm80(bk=8), "TW503"),
