@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.divisibility import kernel_divisors, vector_elements
 from tilewright.infer.derived import DERIVED, derived, joined
-from tilewright.infer.rules import InferenceError, mma_operand, wgmma_operand
+from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, wgmma_operand
 from tilewright.infer.solve import Layouts
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType, Type
@@ -56,7 +56,10 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                         _conversion(stmt.dst, produced, stmt, f"'{stmt.dst}' has another layout than {stmt.op} gives")
                     )
             case ir.Mma():
-                parent = tiles[stmt.dst].layout
+                parent = held = tiles[stmt.dst].layout
+                if isinstance(parent, Wgmma) and stmt.instr == "mma_v2":
+                    shape, element = tiles[stmt.dst].shape, tiles[stmt.a].dtype
+                    parent = accumulator_layout(kernel, stmt, shape, element, parent.warps)
                 if not isinstance(parent, Mfma if stmt.instr == "mfma" else MmaV2):
                     raise InferenceError(
                         f"{stmt.instr} needs an accumulator of its own, but '{stmt.dst}' is given as {parent}",
@@ -68,6 +71,10 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                     for i, name in enumerate((stmt.a, stmt.b))
                 ]
                 new = replace(stmt, a=pair[0], b=pair[1], acc=need(stmt.acc, parent, f"accumulator of {stmt.instr}"))
+                if held != parent:
+                    produced = temporary(stmt.dst, parent, f"accumulator of {stmt.instr}")
+                    new = replace(new, dst=produced)
+                    after.append(_conversion(stmt.dst, produced, stmt, f"'{stmt.dst}' is an accumulator of wgmma too"))
             case ir.Wgmma():
                 parent = tiles[stmt.dst].layout
                 if not isinstance(parent, Wgmma):

@@ -66,7 +66,8 @@ class Solver:
         for name, tile in self.tiles.items():
             if tile.layout is not None:
                 self._anchor(name, tile.layout, tile.why or "given in the kernel")
-        for stmt, warps in self.statements:
+        # wgmma first: its results cannot be converted while they are in flight, those of other products can.
+        for stmt, warps in sorted(self.statements, key=lambda pair: isinstance(pair[0], ir.Mma)):
             self._anchor_matrix(stmt, warps)
         memory = {name for name, facts in self.facts.items() if facts.loaded}
         pairs = [pair for stmt, _ in self.statements for pair in _same(stmt, self.tiles)]
@@ -139,11 +140,13 @@ class Solver:
                 layout = tensor_memory_layout(self.tiles[name].shape, warps, stmt.span)
                 self._anchor(name, layout, "as a warp reads tensor memory", matrix=True)
             case ir.Mma():
-                self._union(stmt.dst, stmt.acc)
+                if not any(isinstance(self.classes[n].layout, Wgmma) for n in (stmt.dst, stmt.acc)):
+                    self._union(stmt.dst, stmt.acc)
                 left = self.tiles[stmt.a]
                 layout = accumulator_layout(self.kernel, stmt, self.tiles[stmt.dst].shape, left.dtype, warps)
                 self._anchor(stmt.dst, layout, f"accumulator of {stmt.instr}", matrix=True)
                 parent = self.classes[stmt.dst].layout
+                parent = layout if isinstance(parent, Wgmma) else parent
                 for index, name in enumerate((stmt.a, stmt.b)):
                     if isinstance(parent, MmaV2 | Mfma) and self._only_operand(name, index):
                         self.fragments[name] = (

@@ -19,7 +19,7 @@ from tilewright.interpret import Schedule, run
 from tilewright.interpret.numeric import from_bits, to_bits
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
-from tilewright.layout import Swizzled, SwizzledShared
+from tilewright.layout import MmaV2, Swizzled, SwizzledShared, Wgmma
 from tilewright.lower import LoweringError, compile_lowered, lower
 from tilewright.matrix import PRODUCTS, problem, type_problem
 from tilewright.targets import TARGETS
@@ -221,3 +221,44 @@ def test_what_aborts_the_compiler_is_refused_before(what: str, kernel: ir.Kernel
     with pytest.raises(LoweringError) as error:
         lower(kernel)
     assert str(error.value), what
+
+
+# --------------------------------------------------------------------------- wgmma and mma on one accumulator
+
+BOTH = """import tilewright as tw
+from tilewright import Global, f16, f32
+
+@tw.kernel(target="sm_90a", warps=4)
+def both(X: Global[f16, 64, 64], W: Global[f16, 64, 64], V: Global[f16, 64, 64], Y: Global[f32, 64, 64]):
+    x_tile = tw.shared(f16, (64, 64))
+    w_tile = tw.shared(f16, (64, 64))
+    full = tw.barrier(1)
+    for p in tw.programs(1):
+        tw.expect(full, 16384)
+        tw.tma_load(X.tile((0, 0), (64, 64)), x_tile, full)
+        tw.tma_load(W.tile((0, 0), (64, 64)), w_tile, full)
+        tw.wait(full, 0)
+        acc = tw.wgmma(x_tile, w_tile, tw.zeros(f32, (64, 64)))
+        tw.wgmma_wait(0)
+        acc = tw.mma(tw.load_shared(x_tile), tw.load(V.tile((0, 0), (64, 64))), acc)
+        tw.store(Y.tile((0, 0), (64, 64)), acc)
+"""
+
+
+def test_an_accumulator_of_wgmma_is_converted_for_mma_and_back() -> None:
+    kernel = expand(kernel_of(BOTH))
+    (product,) = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Mma))
+    into, out = kernel.types["acc"], kernel.types[product.dst]
+    assert isinstance(into, TileType) and isinstance(into.layout, Wgmma)
+    assert isinstance(out, TileType) and isinstance(out.layout, MmaV2)
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(3))
+    y = np.zeros((64, 64), np.float32)
+    run(kernel, [x, w, v, y])
+    np.testing.assert_allclose(y, x.astype(np.float32) @ (w.astype(np.float32) + v), atol=1e-3)
+
+
+@needs_triton
+def test_both_compile_into_one_kernel() -> None:
+    ptx = compile_lowered(lower(expand(kernel_of(BOTH)))).ptx
+    assert "wgmma.mma_async" in ptx and "mma.sync" in ptx
