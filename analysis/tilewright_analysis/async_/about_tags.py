@@ -9,7 +9,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.tagging import Holder, holders
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import expectations
+from tilewright_analysis.async_ import expectations, said
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.scalars import Scalars
 
@@ -32,7 +32,7 @@ def about_tags(scalars: Scalars, stmt: ir.Tag | ir.ExpectTags, place: Callable[[
             except Unsupported:
                 tags.append((name, None, value))
         loops, used = _names(scalars, [e for _, e, _ in tags if e is not None])
-        return c.TagTile(
+        return said.TagTile(
             stmt=stmt, about=stmt, places=places, shapes=shapes, loops=loops, grid=grid, of=held(stmt.of),
             tags=tuple(tags), uses=used, reads=names, writes=stmt.of if isinstance(stmt.of, str) else None,
         )  # fmt: skip
@@ -43,7 +43,7 @@ def about_tags(scalars: Scalars, stmt: ir.Tag | ir.ExpectTags, place: Callable[[
         except Unsupported as error:
             conditions.append((error.missing, written))
     loops, used = _names(scalars, [e for e, _ in conditions if not isinstance(e, str)])
-    return c.Expectation(
+    return said.Expectation(
         stmt=stmt, about=stmt, places=places, shapes=shapes, loops=loops, grid=grid,
         conditions=tuple(conditions), uses=used, reads=names,
     )  # fmt: skip

@@ -387,36 +387,6 @@ class Store(Instr):
     src: str
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class OverElements(Instr):
-    """A statement about tags.
-
-    `about` is the statement, `places` and `shapes` are those of its mentions: tiles by name, or stages. `loops` has the
-    loops whose positions its expressions name, `grid` says whether it stands in a persistent grid.
-    """
-
-    about: ir.Tag | ir.ExpectTags
-    places: tuple[str | Place, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    loops: Mapping[str, Loop]
-    grid: bool
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class TagTile(OverElements):
-    """Give tags to a tile or a stage: name, canonical value (None: not followed), and the value as written."""
-
-    of: str | Place
-    tags: tuple[tuple[str, ex.Expr | None, ex.Expr], ...]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Expectation(OverElements):
-    """State conditions on tags, each canonical (or why it is not followed) and as written."""
-
-    conditions: tuple[tuple[ex.Expr | str, ex.Expr], ...]
-
-
 @dataclass(slots=True, eq=False)
 class RoleCode:
     """The code of one role, executed by `groups` processes (warpgroups, or one for fewer than four warps)."""

@@ -11,7 +11,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir import tagging
 from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import forms, named
+from tilewright_analysis.async_ import forms, named, said
 from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
@@ -215,7 +215,7 @@ class Tags:
                     axes[i] = replace(tag.base, dim=self.program.dims.index(size))
         return replace(value, axes=tuple(axes))
 
-    def mentioned(self, s: State, p: Process, o: c.OverElements, find: Find) -> list[Func | Lost | None]:
+    def mentioned(self, s: State, p: Process, o: said.OverElements, find: Find) -> list[Func | Lost | None]:
         """For each mention of a statement the tag that is there; None: there is none."""
         found: list[Func | Lost | None] = []
         for use, place in zip(o.about.uses, o.places, strict=True):
@@ -223,7 +223,7 @@ class Tags:
             found.append(dict(value.named).get(use.tag) if value is not None else None)
         return found
 
-    def expected(self, s: State, p: Process, o: c.Expectation, mentions: list[Func | Lost | None]) -> None:
+    def expected(self, s: State, p: Process, o: said.Expectation, mentions: list[Func | Lost | None]) -> None:
         """The conditions of an expectation hold for all elements."""
         for cond, written in o.conditions:
             if isinstance(cond, str):

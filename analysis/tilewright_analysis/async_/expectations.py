@@ -20,7 +20,7 @@ from tilewright.ir.tagging import element, shown, thread_of
 from tilewright.problem import Related
 from tilewright.tag_space import Space
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_ import forms, said
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.named import named
@@ -104,7 +104,7 @@ class Expectations:
 
     # ------------------------------------------------------------------------------------------- tags
 
-    def given(self, p: Process, o: c.TagTile, tags: Named, mentions: Mentions) -> Named:
+    def given(self, p: Process, o: said.TagTile, tags: Named, mentions: Mentions) -> Named:
         """`tags` with those that the statement gives."""
         found = dict(tags)
         for name, value, written in o.tags:
@@ -112,7 +112,9 @@ class Expectations:
             found[name] = tag if tag is not None else Lost(o.stmt)
         return named(found)
 
-    def _function(self, p: Process, o: c.TagTile, value: ex.Expr, mentions: Mentions, written: ex.Expr) -> Func | None:
+    def _function(
+        self, p: Process, o: said.TagTile, value: ex.Expr, mentions: Mentions, written: ex.Expr
+    ) -> Func | None:
         try:
             form = self._form(p, o, value, mentions)
         except Undecided:
@@ -154,7 +156,7 @@ class Expectations:
 
     # ------------------------------------------------------------------------------------------- forms
 
-    def _form(self, p: Process, o: c.TagTile | c.Expectation, expr: ex.Expr, mentions: Mentions) -> Form:
+    def _form(self, p: Process, o: said.TagTile | said.Expectation, expr: ex.Expr, mentions: Mentions) -> Form:
         """The canonical form of an expression in a state. Raises Undecided for a mention of a tag that is not known."""
         env: dict[str, Form] = {}
         for name in ex.names(expr):
@@ -171,7 +173,7 @@ class Expectations:
                 env[name] = forms.atom(ex.Var(f"{name}@{p.outer}"))
         return forms.canonical(expr, env, self.facts)
 
-    def _mentioned(self, o: c.TagTile | c.Expectation, number: int, tag: Func | Lost | None) -> Form:
+    def _mentioned(self, o: said.TagTile | said.Expectation, number: int, tag: Func | Lost | None) -> Form:
         use, what = o.about.uses[number], element(o.about, number)
         if isinstance(tag, Lost):
             lost = Related(tag.stmt.span, f"the tag {use.tag} was lost here")
@@ -209,7 +211,7 @@ class Expectations:
     # ------------------------------------------------------------------------------------------- conditions
 
     def broken(
-        self, s: State, p: Process, o: c.Expectation, cond: ex.Expr, written: ex.Expr, mentions: Mentions
+        self, s: State, p: Process, o: said.Expectation, cond: ex.Expr, written: ex.Expr, mentions: Mentions
     ) -> Broken | None:
         """Where one of the conditions that `and` joins fails; None when it holds. Raises Undecided."""
         key = (id(o), cond, self._relative(p, o, mentions))
@@ -237,7 +239,7 @@ class Expectations:
             at, message, values, self._differs(left, right) if cond.op == "==" else None, thread_of(o.about, at)
         )
 
-    def _relative(self, p: Process, o: c.Expectation, mentions: Mentions) -> Hashable:
+    def _relative(self, p: Process, o: said.Expectation, mentions: Mentions) -> Hashable:
         """What the outcome depends on, equal where only positions in loops and the program's tile differ."""
         here = self._positions(p)
         moving = {loop.slot for loop in o.loops.values() if loop.oracle is not None}
@@ -264,7 +266,7 @@ class Expectations:
             return None
         return (a.symbol, a.outer, a.const), (b.symbol, b.outer, b.const)
 
-    def _holds(self, s: State, p: Process, o: c.Expectation, cond: ex.Expr, mentions: Mentions, space: Space) -> Any:
+    def _holds(self, s: State, p: Process, o: said.Expectation, cond: ex.Expr, mentions: Mentions, space: Space) -> Any:
         """An array over the space, or a truth value. Raises Undecided."""
         match cond:
             case ex.Bin("and", lhs, rhs):
@@ -280,7 +282,13 @@ class Expectations:
                 raise AssertionError(cond)
 
     def _either(
-        self, s: State, p: Process, o: c.Expectation, sides: tuple[ex.Expr, ex.Expr], mentions: Mentions, space: Space
+        self,
+        s: State,
+        p: Process,
+        o: said.Expectation,
+        sides: tuple[ex.Expr, ex.Expr],
+        mentions: Mentions,
+        space: Space,
     ) -> Any:
         """True where one of the sides holds; one that holds everywhere is enough."""
         result: Any = False
@@ -369,7 +377,7 @@ class Expectations:
     def _arrays(self, op: ex.Op, gap: ex.Expr, space: Space) -> Any:
         return tag_space.evaluate(ex.Bin(op, gap, ex.Int(0)), self._values(space))
 
-    def _space(self, o: c.Expectation) -> Space:
+    def _space(self, o: said.Expectation) -> Space:
         found = self._spaces.get(id(o))
         if found is None:
             try:
@@ -394,7 +402,7 @@ class Expectations:
                 env[name] = ex.Int(int(array[place]))
         return forms.canonical(ex.substitute(forms.to_expr(form), env), {}, self.facts)
 
-    def _side(self, o: c.Expectation, side: ex.Expr, mentions: Mentions, at: tuple[int, ...], form: Form) -> str:
+    def _side(self, o: said.Expectation, side: ex.Expr, mentions: Mentions, at: tuple[int, ...], form: Form) -> str:
         """The value of one side for one element: a number, or where it starts and how far from there."""
         if all(n.startswith("@") for n in form.names()):
             # Positions are those of this state.

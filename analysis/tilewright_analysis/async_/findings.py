@@ -11,6 +11,7 @@ from tilewright.ir import nodes as ir
 from tilewright.problem import Edit, Fix, Related
 from tilewright.source import Span
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import said
 from tilewright_analysis.async_.model import Issue
 from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import Access, Phase, Process, State
@@ -24,12 +25,12 @@ class Findings(Reporter):
 
     def race(self, s: State, p: Process, o: c.Instr, place: c.Place, r: Access, write: bool) -> None:
         """Two accesses to one stage are not ordered."""
-        for said in (o, r.instr):
-            if isinstance(said, c.OverElements):
+        for spoken in (o, r.instr):
+            if isinstance(spoken, said.OverElements):
                 # The warpgroups of a role come to what is said with what they wrote before it.
-                own = s.processes[r.process].role is p.role and r.generic if said is o else r.process == p.index
+                own = s.processes[r.process].role is p.role and r.generic if spoken is o else r.process == p.index
                 if not own:
-                    self._said_of_any(p, o, said, place, r)
+                    self._said_of_any(p, o, spoken, place, r)
                 return
         stage = int(place.stage(p.env))
         name = place.buffer.name
@@ -53,15 +54,15 @@ class Findings(Reporter):
             touches=frozenset({name}), fixes=self._stricter_wait(p, r, s),
         )  # fmt: skip
 
-    def _said_of_any(self, p: Process, o: c.Instr, said: c.OverElements, place: c.Place, r: Access) -> None:
+    def _said_of_any(self, p: Process, o: c.Instr, spoken: said.OverElements, place: c.Place, r: Access) -> None:
         """What is said of a stage holds of what it holds in some schedules only."""
-        other = r.instr if said is o else o
+        other = r.instr if spoken is o else o
         missing = (
             f"nothing orders {describe(other)} with what is said of {place.text}, which may hold another tile then"
         )
         # A tag that is given to who knows what makes all expectations doubtful.
-        subject = sid(said) if isinstance(said, c.Expectation) else "*"
-        issue = Issue("TW106", subject, missing, said.stmt.span, self.role(p), dict(at(p)), unknown=missing)
+        subject = sid(spoken) if isinstance(spoken, said.Expectation) else "*"
+        issue = Issue("TW106", subject, missing, spoken.stmt.span, self.role(p), dict(at(p)), unknown=missing)
         self.found.setdefault(("TW106", subject), Found(issue, {}, None))
 
     def _name(self, process: int, s: State) -> str:

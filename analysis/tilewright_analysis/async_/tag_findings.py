@@ -6,7 +6,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.problem import Related
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_ import forms, said
 from tilewright_analysis.async_.expectations import Broken
 from tilewright_analysis.async_.model import Issue
 from tilewright_analysis.async_.parts import Part
@@ -189,7 +189,7 @@ class TagFindings:
         self.report.note(s, p, o, "TW103", sid(o), text, values={"value": x, box.tensor: y}, unknown=unknown)
 
     def open_expectation(
-        self, p: Process, o: c.Expectation, missing: str, related: tuple[Related, ...] = (), *, known: bool = False
+        self, p: Process, o: said.Expectation, missing: str, related: tuple[Related, ...] = (), *, known: bool = False
     ) -> None:
         """An expectation that is neither shown nor refuted; `known`: running the kernel may refute it."""
         issue = Issue(
@@ -198,7 +198,7 @@ class TagFindings:
         )  # fmt: skip
         self.report.found.setdefault(("TW106", sid(o)), Found(issue, {}, None))
 
-    def broken_expectation(self, s: State, p: Process, o: c.Expectation, broken: Broken) -> None:
+    def broken_expectation(self, s: State, p: Process, o: said.Expectation, broken: Broken) -> None:
         """An expectation that fails."""
         self.report.note(
             s, p, o, "TW106", sid(o), broken.text, values=dict(broken.sides), differs=broken.differs,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.findings import Findings
-from tilewright_analysis.async_.machine import Machine
 from tilewright_analysis.async_.state import Process, State
+from tilewright_analysis.async_.tag_machine import TagMachine
 
 
-class TensorMachine(Machine):
+class TensorMachine(TagMachine):
     """A machine that also knows tensor memory."""
 
     def __init__(self, program: c.Program, reporter: Findings, interrupted: Callable[[int], bool]) -> None:
