@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import cast
@@ -10,8 +10,13 @@ from typing import cast
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_.forms import Form, Trip
-
-Scalar = Callable[[list[int]], int]
+from tilewright_analysis.async_.places import Barrier as Barrier
+from tilewright_analysis.async_.places import Box as Box
+from tilewright_analysis.async_.places import Buffer as Buffer
+from tilewright_analysis.async_.places import Coordinate as Coordinate
+from tilewright_analysis.async_.places import Place as Place
+from tilewright_analysis.async_.places import Scalar as Scalar
+from tilewright_analysis.async_.places import Slot as Slot
 
 PRIMITIVE: dict[str, str] = {
     "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "//": "({} // {})", "%": "({} % {})", "^": "({} ^ {})",
@@ -74,86 +79,6 @@ class Loop:
     step: int = 1
     start: int = 0
     end: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinate:
-    """A coordinate of a tile: opaque part `symbol`, `value` of the slots, and `slopes` by oracle for the normal form.
-
-    `outer`: the opaque part differs from one program iteration to the next.
-    """
-
-    symbol: int
-    outer: bool
-    value: Scalar
-    slopes: tuple[tuple[int, int], ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A view of a tensor: extent (number of the dimension), coordinate and length of each axis of the tile.
-
-    `fixed` has the dimensions that an index fixes, with the index.
-    """
-
-    tensor: str
-    dims: tuple[int, ...]
-    origin: tuple[Coordinate, ...]
-    shape: tuple[int, ...]
-    fixed: tuple[tuple[int, Coordinate], ...] = ()
-
-    @property
-    def coordinates(self) -> tuple[tuple[int, Coordinate], ...]:
-        """Dimension and coordinate of every dimension of the tensor."""
-        return (*self.fixed, *zip(self.dims, self.origin, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """A buffer in shared memory, or in `tensor` memory: `stages` tiles of `shape`, `bytes` each."""
-
-    name: str
-    stages: int
-    shape: tuple[int, ...]
-    bytes: int
-    stmt: ir.Stmt
-    tensor: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """A barrier array; `first` is the number of its first slot among all slots of the kernel."""
-
-    name: str
-    slots: int
-    arrivals: int
-    first: int
-    stmt: ir.Stmt
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A stage of a buffer, or its transposed view."""
-
-    buffer: Buffer
-    stage: Scalar
-    text: str
-    transposed: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the tile as it is seen."""
-        return self.buffer.shape[::-1] if self.transposed else self.buffer.shape
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A slot of a barrier array."""
-
-    barrier: Barrier
-    index: Scalar
-    text: str
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
