@@ -217,7 +217,7 @@ def kernel(
     *, target: str = "sm_80", warps: int = 4, registers: int | None = None, reference: str = ""
 ) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Mark a function as a kernel.
+    """Mark a function as a kernel: `@tw.kernel(target="sm_90a", warps=8)`, or plain `@tw.kernel`.
 
     `target`: the least GPU it is for ("sm_80" means sm_80 and up; "sm_90a" exactly that). `warps`: warps of 32 threads
     (AMD: 64) that compute. `registers`: the most a thread may have, so that more blocks fit. `reference`: what it

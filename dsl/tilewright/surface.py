@@ -60,19 +60,25 @@ else:
 
 
 def choice(*values: int) -> int:
-    """The values that tuning may give to a compile-time argument; the first is the default."""
+    """The values that tuning may give to a compile-time argument; the first is the default.
+
+    `BM: Const = tw.choice(128, 64)`; `kernel.tune()` tries them.
+    """
     if not values:
         raise ValueError("tw.choice needs at least one value")
     return values[0]
 
 
 def assume(condition: Any) -> None:
-    """State a fact about sizes, such as `K % 8 == 0`: the launch checks it, the verifier relies on it."""
+    """State a fact about sizes, such as `tw.assume(K % 8 == 0)`: the launch checks it, the verifier relies on it."""
     in_kernel("assume")
 
 
 def func(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a helper that kernels may call. It is inlined, and it is not executed as Python either."""
+    """Mark a helper that kernels may call. It is inlined, and it is not executed as Python either.
+
+    `@tw.func` above `def gelu(x): return x * tw.sigmoid(1.702 * x)`.
+    """
     return function
 
 
@@ -80,7 +86,7 @@ def tag_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a helper that says which tags the result of an operation has, from those of its operands.
 
     It takes the result first, then the operands, and returns `tw.tag(result, …)`. It computes nothing, and the verifier
-    takes it at its word.
+    takes it at its word. `@tw.tag_function` stands above `def product(c, a, b): return tw.tag(c, …)`.
     """
     return function
 
@@ -113,12 +119,17 @@ def tiles(*counts: Any, order: Order | None = None, persistent: bool = False) ->
     """The grid: one iteration for each tile of a grid of `counts` tiles (1 to 3 axes), spread over programs.
 
     `persistent=True` launches as many programs as fit the device, each of which takes several tiles.
+
+    `for pm, pn in tw.tiles(tw.cdiv(M, 128), tw.cdiv(N, 64)):`
     """
     in_kernel("tiles")
 
 
 def grouped(rows: int) -> Order:
-    """Grid order: groups of `rows` tile rows, each walked column by column, so that programs share operands in L2."""
+    """Grid order: groups of `rows` tile rows, each walked column by column, so that programs share operands in L2.
+
+    `order=tw.grouped(8)`.
+    """
     in_kernel("grouped")
 
 
@@ -126,18 +137,19 @@ def xcd(dies: int, order: Order | None = None) -> Order:
     """Grid order for AMD GPUs of several dies (8 XCDs on MI300X and MI350): each takes a run of neighbours in `order`.
 
     Programs go round the dies, and each die has an L2 cache of its own, so neighbours would not meet there otherwise.
-    `order` is `tw.row_major()` (the default) or `tw.grouped(rows)`. Other GPUs take the tiles in `order`.
+    `order` is `tw.row_major()` (the default) or `tw.grouped(rows)`. Other GPUs take the tiles in `order`. Example:
+    `order=tw.xcd(8, tw.grouped(4))`.
     """
     in_kernel("xcd")
 
 
 def row_major() -> Order:
-    """Grid order: the last axis runs fastest (the default)."""
+    """Grid order: the last axis runs fastest (the default). `order=tw.row_major()`."""
     in_kernel("row_major")
 
 
 def column_major() -> Order:
-    """Grid order: the first axis runs fastest."""
+    """Grid order: the first axis runs fastest. `order=tw.column_major()`."""
     in_kernel("column_major")
 
 
@@ -160,12 +172,17 @@ def pipeline(
     `roles="split"`: one warp loads by TMA, the kernel's warps multiply with wgmma (sm_90a). `roles="single"`: every
     warp copies by cp.async and multiplies with mma (sm_80 and up). `order` (single roles): which comes first in an
     iteration, the loads for a later one or what it computes.
+
+    `for k in tw.pipeline(0, K, 64, stages=3):`
     """
     in_kernel("pipeline")
 
 
 def static_range(start: int, stop: int | None = None, step: int = 1) -> Iterator[int]:
-    """`range` unrolled at compile time; its variable is a compile-time integer."""
+    """`range` unrolled at compile time; its variable is a compile-time integer.
+
+    `for i in tw.static_range(4):`, at most 1024 iterations.
+    """
     in_kernel("static_range")
 
 
@@ -181,17 +198,20 @@ def role(name: str, *, warps: int, registers: int | None = None) -> AbstractCont
 
 
 def zeros(dtype: DType, shape: Any) -> Tile:
-    """A tile of zeros."""
+    """A tile of zeros.
+
+    `tw.zeros(f32, (64, 128))` is a tile `f32[64, 128]`; extents are powers of two or sums of up to three.
+    """
     in_kernel("zeros")
 
 
 def full(dtype: DType, shape: Any, value: Any) -> Tile:
-    """A tile whose elements all are `value`."""
+    """A tile whose elements all are `value`. `tw.full(f32, (64,), -tw.inf)` is a tile `f32[64]`."""
     in_kernel("full")
 
 
 def arange(n: int) -> Tile:
-    """The i32 tile 0, 1, …, n - 1."""
+    """The i32 tile 0, 1, …, n - 1. `tw.arange(64)` has shape (64,)."""
     in_kernel("arange")
 
 
@@ -202,17 +222,22 @@ def load(
 
     `via="tma"` and `via="cp_async"` (in a pipeline) fill with zeros what is outside. `via="buffer"`: AMD's buffer
     instructions, whose offsets within a tile have 32 bits.
+
+    `tw.load(A.tile((i, 0), (64, 32)), other=0.0)` has shape (64, 32) and the element type of A.
     """
     in_kernel("load")
 
 
 def store(view: View, tile: Tile, *, via: Literal["auto", "direct", "tma", "buffer"] = "auto") -> None:
-    """Write the elements of `tile` that lie inside the tensor; the rest of the view is dropped."""
+    """Write the elements of `tile` that lie inside the tensor; the rest of the view is dropped.
+
+    `tw.store(C.tile((i, j), (64, 128)), acc.to(f16))`: equal shapes and element types.
+    """
     in_kernel("store")
 
 
 def mma(a: Tile, b: Tile, acc: Tile, *, precision: Literal["tf32", "ieee"] | None = None) -> Tile:
-    """`a @ b + acc`: a is (M, K), b (K, N), acc (M, N).
+    """`a @ b + acc`: a is (M, K), b (K, N), acc (M, N). `acc = tw.mma(a, b, acc)`.
 
     Operands are f16 (acc f32 or f16), bf16 (f32), 8-bit floats of either kind (f32 or f16; sm_89 and up, gfx950), i8
     (acc i32) or f32 (f32). For f32, `precision` says whether they may be rounded to tf32, as tensor cores of NVIDIA do;
@@ -222,7 +247,10 @@ def mma(a: Tile, b: Tile, acc: Tile, *, precision: Literal["tf32", "ieee"] | Non
 
 
 def cdiv(a: Any, b: Any) -> Any:
-    """A / b rounded up: how many tiles of b cover a. Works in ordinary Python on integers too."""
+    """A / b rounded up: how many tiles of b cover a. Works in ordinary Python on integers too.
+
+    `tw.cdiv(1000, 128) == 8`.
+    """
     return -(-a // b)
 
 
@@ -233,32 +261,46 @@ def shared(dtype: DType, shape: Any, *, layout: SharedLayoutSpec | None = None, 
     """Shared memory. Three dimensions are a ring (stages, rows, columns); `ring=` decides for other ranks.
 
     The layout defaults to the widest TMA swizzle that fits a row.
+
+    `ring = tw.shared(f16, (3, 128, 64))`: three stages of 128 x 64, 48 KiB.
     """
     in_kernel("shared")
 
 
 def swizzled(bytes: Literal[0, 32, 64, 128]) -> SharedLayoutSpec:
-    """The layout of TMA and wgmma: 16-byte vectors of a row xor-ed with the row number, in rows of `bytes` bytes."""
+    """The layout of TMA and wgmma: 16-byte vectors of a row xor-ed with the row number, in rows of `bytes` bytes.
+
+    `layout=tw.swizzled(128)`.
+    """
     in_kernel("swizzled")
 
 
 def swizzled_shared(vec: int, per_phase: int, max_phase: int) -> SharedLayoutSpec:
-    """The layout of cp.async and ldmatrix: vectors of `vec` elements xor-ed with (row // per_phase) % max_phase."""
+    """The layout of cp.async and ldmatrix: vectors of `vec` elements xor-ed with (row // per_phase) % max_phase.
+
+    `layout=tw.swizzled_shared(8, 1, 8)`.
+    """
     in_kernel("swizzled_shared")
 
 
 def barrier(slots: int = 1, *, arrivals: int = 1) -> Barrier:
-    """`slots` mbarriers. A phase ends after `arrivals` arrivals and when all announced bytes have come."""
+    """`slots` mbarriers. A phase ends after `arrivals` arrivals and when all announced bytes have come.
+
+    `full = tw.barrier(3)`: `full[0]` to `full[2]`.
+    """
     in_kernel("barrier")
 
 
 def wait(bar: Slot, parity: Any) -> None:
-    """Block until the phase of that parity (0 or 1; the first phase has parity 0) has ended."""
+    """Block until the phase of that parity (0 or 1; the first phase has parity 0) has ended.
+
+    `tw.wait(full[it % 3], it // 3 % 2)`.
+    """
     in_kernel("wait")
 
 
 def arrive(bar: Slot) -> None:
-    """One thread of the role arrives, after all threads of the role have come here."""
+    """One thread of the role arrives, after all threads of the role have come here. `tw.arrive(empty[it % 3])`."""
     in_kernel("arrive")
 
 
@@ -283,42 +325,57 @@ def expect(bar: Any, bytes: Any = None) -> None:
 
 
 def tma_load(view: View, dst: Stage, bar: Slot) -> None:
-    """Copy a tile into shared memory asynchronously and count its bytes on `bar`; zeros outside the tensor."""
+    """Copy a tile into shared memory asynchronously and count its bytes on `bar`; zeros outside the tensor.
+
+    `tw.tma_load(A.tile((i, k), (128, 64)), a_ring[s], full[s])`: equal shapes and types.
+    """
     in_kernel("tma_load")
 
 
 def tma_store(view: View, src: Stage) -> None:
-    """Copy a shared tile to global memory asynchronously, as one group; what is outside the tensor is dropped."""
+    """Copy a shared tile to global memory asynchronously, as one group; what is outside the tensor is dropped.
+
+    `tw.tma_store(C.tile((i, j), (128, 256)), c_tile)`: equal shapes and types.
+    """
     in_kernel("tma_store")
 
 
 def tma_store_wait(pending: int) -> None:
-    """Block until at most `pending` bulk-store groups still read shared memory."""
+    """Block until at most `pending` bulk-store groups still read shared memory. `tw.tma_store_wait(0)`."""
     in_kernel("tma_store_wait")
 
 
 def cp_async(view: View, dst: Stage) -> None:
-    """Copy a tile into shared memory by cp.async, each thread a part; zeros outside the tensor."""
+    """Copy a tile into shared memory by cp.async, each thread a part; zeros outside the tensor.
+
+    `tw.cp_async(A.tile((i, k), (64, 32)), a_ring[s])`: equal shapes and types.
+    """
     in_kernel("cp_async")
 
 
 def cp_commit() -> None:
-    """Close the group of cp.async copies issued since the last commit."""
+    """Close the group of cp.async copies issued since the last commit. `tw.cp_commit()`."""
     in_kernel("cp_commit")
 
 
 def cp_wait(pending: int) -> None:
-    """Block until at most `pending` groups of the own thread are in flight; `tw.sync()` shows them to the others."""
+    """Block until at most `pending` groups of the own thread are in flight; `tw.sync()` shows them to the others.
+
+    `tw.cp_wait(1)`.
+    """
     in_kernel("cp_wait")
 
 
 def load_shared(src: Stage) -> Tile:
-    """A shared tile into registers."""
+    """A shared tile into registers. `tw.load_shared(ring[s])` has the shape and element type of the stage."""
     in_kernel("load_shared")
 
 
 def store_shared(dst: Stage, tile: Tile) -> None:
-    """A register tile into shared memory; follow with `tw.fence_async()` before TMA or wgmma reads it."""
+    """A register tile into shared memory; follow with `tw.fence_async()` before TMA or wgmma reads it.
+
+    `tw.store_shared(c_tile, acc.to(f16))`: equal shapes and types.
+    """
     in_kernel("store_shared")
 
 
@@ -331,14 +388,14 @@ def wgmma(a: Stage | Tile, b: Stage, acc: Tile) -> Tile:
 
 
 def wgmma_wait(pending: int) -> None:
-    """Block until at most `pending` wgmma groups of the warpgroup are in flight."""
+    """Block until at most `pending` wgmma groups of the warpgroup are in flight. `tw.wgmma_wait(1)`."""
     in_kernel("wgmma_wait")
 
 
 def tensor_memory(dtype: DType, shape: Any) -> TensorMemory:
     """Accumulators in tensor memory (sm_100a), contents undefined: `(128, N)`, or `(stages, 128, N)` for a ring.
 
-    `dtype` is f32 and N at most 256; all of a kernel share 512 columns.
+    `dtype` is f32 and N at most 256; all of a kernel share 512 columns. `acc = tw.tensor_memory(f32, (2, 128, 128))`.
     """
     in_kernel("tensor_memory")
 
@@ -347,25 +404,36 @@ def tcgen05_mma(a: Stage, b: Stage, acc: Accumulator, bar: Slot, *, accumulate: 
     """Issue `acc = a @ b` asynchronously on operands in shared memory (sm_100a), plus what `acc` holds if `accumulate`.
 
     Products of a role execute in order; when this one is complete, one arrival counts on `bar`.
+
+    `tw.tcgen05_mma(a[s], b[s], acc, done, accumulate=k > 0)`.
     """
     in_kernel("tcgen05_mma")
 
 
 def tcgen05_commit(bar: Slot) -> None:
-    """One arrival on `bar` when all products that the role has issued are complete (sm_100a)."""
+    """One arrival on `bar` when all products that the role has issued are complete (sm_100a).
+
+    `tw.tcgen05_commit(done)`.
+    """
     in_kernel("tcgen05_commit")
 
 
 def load_tensor(src: Accumulator) -> Tile:
-    """Read an accumulator from tensor memory into registers (sm_100a); its products must be known to be complete."""
+    """Read an accumulator from tensor memory into registers (sm_100a); its products must be known to be complete.
+
+    `tw.load_tensor(acc)` is a tile `f32[128, N]`.
+    """
     in_kernel("load_tensor")
 
 
 def fence_async() -> None:
-    """Make this thread's ordinary writes to shared memory visible to TMA and wgmma."""
+    """Make this thread's ordinary writes to shared memory visible to TMA and wgmma.
+
+    `tw.fence_async()`, between `tw.store_shared` and `tw.tma_store`.
+    """
     in_kernel("fence_async")
 
 
 def sync() -> None:
-    """Barrier over all threads of the role."""
+    """Barrier over all threads of the role. `tw.sync()`."""
     in_kernel("sync")

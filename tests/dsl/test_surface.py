@@ -1,6 +1,7 @@
 """What ordinary Python sees of the language when it imports a file of kernels."""
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,23 @@ def test_examples_import_as_python(path):
     spec.loader.exec_module(module)
     kernels = [v for v in vars(module).values() if isinstance(v, tw.KernelFunction)]
     assert kernels and all(k.kernel.name == k.__name__ for k in kernels)
+
+
+FUNCTIONS = [n for n in tw.__all__ if inspect.isfunction(getattr(tw, n))]
+CLASSES = [n for n in tw.__all__ if inspect.isclass(getattr(tw, n))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_docstring_of_every_operation_shows_it_in_use(name):
+    assert f"tw.{name}" in (getattr(tw, name).__doc__ or ""), f"write an example such as `tw.{name}(…)`, with shapes"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_and_its_own_methods_have_docstrings(name):
+    kind = getattr(tw, name)
+    assert kind.__doc__ or name == "Const"
+    methods = {n: m for n, m in vars(kind).items() if inspect.isfunction(m) and not n.startswith("_")}
+    assert all(m.__doc__ for m in methods.values()), methods
 
 
 def test_extents_may_be_arithmetic_over_sizes(tmp_path):

@@ -387,3 +387,17 @@ def test_version_is_that_of_the_distribution(tilewright: Run) -> None:
     status, out, _ = tilewright("--version")
     assert status == 0
     assert out.startswith("tilewright 0.")
+
+
+def test_one_kernel_of_a_file_is_checked(tilewright: Run) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    status, out, _ = tilewright("check", f"{examples}/gemm.py::gemm_sm80", f"{examples}/elementwise.py")
+    assert status == 0 and "gemm_sm80" in out and "multiply_add" in out and "2 kernels" in out
+    status, _, err = tilewright("check", f"{examples}/gemm.py::nothing")
+    assert status == 2 and "has no kernel nothing; it has gemm, gemm_sm80" in err
+
+
+def test_a_file_inside_a_folder_that_is_named_too_is_checked_whole(write: Callable[..., str], tilewright: Run) -> None:
+    write(HEADER + elementwise("one"), "folder/a.py")
+    status, out, _ = tilewright("check", "folder", "folder/a.py::one")
+    assert status == 0 and "1 kernel" in out

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from tilewright.frontend import KernelUnit, Module
 from tilewright_analysis.report import KernelReport, Obligation
@@ -21,12 +22,14 @@ SUMMARY = "verify the kernels of files and folders; show a counterexample for ea
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare files, format and what to check against."""
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder to search for kernels")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="FILE, FILE::KERNEL, or a folder to search for kernels"
+    )
     parser.add_argument(
         "--format",
         choices=("text", "json", "sarif", "github"),
         default="text",
-        help="text for people (default), or JSON, SARIF 2.1.0, or annotations of GitHub Actions",
+        help="text for people (default), or JSON (lines from 0), SARIF 2.1.0, or annotations of GitHub Actions",
     )
     parser.add_argument("--strict", action="store_true", help="fail also when an obligation could not be decided")
     parser.add_argument(
@@ -93,11 +96,18 @@ def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int])
 
 
 def _modules(paths: Sequence[str]) -> list[Module]:
+    """Files with their kernels; of a file that is only given as FILE::KERNEL, those kernels."""
+    given = [sources.KernelPath(Path(p), "") if Path(p).exists() else sources.KernelPath.parse(p) for p in paths]
+    whole = {p.file.resolve() for p in given if not p.kernel}
     modules: list[Module] = []
-    for path, named in sources.python_files(paths):
+    for path, named in sources.python_files([str(p.file) for p in given]):
         source = sources.read(path)
         if named or sources.mentions_tilewright(source.data):
             module = engine.parse(source)
+            if not any(path.resolve().is_relative_to(w) for w in whole):
+                wanted = [p.kernel for p in given if p.file.resolve() == path.resolve()]
+                chosen = [engine.find_unit(module, name) for name in wanted]
+                module = replace(module, units=tuple(u for u in module.units if u in chosen))
             if named or module.units or module.problems:
                 modules.append(module)
     return modules
