@@ -162,6 +162,19 @@ class KernelContext:
         for site in self.sites:
             if isinstance(site.stmt, ir.Load | ir.Store | ir.TmaLoad | ir.TmaStore | ir.CpAsync):
                 yield site, site.stmt.view
+            elif isinstance(site.stmt, ir.Assign) and isinstance(site.stmt.value, ex.Item):
+                item = site.stmt.value
+                rank = len(item.index)
+                yield site, ir.View(item.tensor, item.index, (1,) * rank, rank)
+
+    def tables(self, model: Mapping[str, int]) -> dict[str, list[object]]:
+        """The index tensors that a model of a counterexample holds, as nested lists."""
+        found: dict[str, list[object]] = {}
+        for name in self.decider.functions.extents:
+            shape = self.decider.functions.shape(name, model)
+            if shape and ex.item_key(name, (0,) * len(shape)) in model:
+                found[name] = _nested(name, (), shape, model)
+        return found
 
     def sites_of(self, *kinds: type[ir.Stmt]) -> Iterator[Site]:
         """Sites of statements of the given classes."""
@@ -178,6 +191,12 @@ class KernelContext:
 def view_span(stmt: ir.Stmt, view: ir.View) -> Span:
     """The place of the tile call, or of the statement if the view has none."""
     return view.span if view.span != NO_SPAN else stmt.span
+
+
+def _nested(name: str, at: tuple[int, ...], shape: tuple[int, ...], model: Mapping[str, int]) -> list[object]:
+    if len(at) + 1 == len(shape):
+        return [model.get(ex.item_key(name, (*at, i)), 0) for i in range(shape[-1])]
+    return [_nested(name, (*at, i), shape, model) for i in range(shape[len(at)])]
 
 
 def assigned(block: ir.Block) -> set[str]:

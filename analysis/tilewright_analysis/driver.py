@@ -18,7 +18,7 @@ from .attempts import tried
 from .checks import CHECKS, Check
 from .checks.outcome import unknown
 from .context import KernelContext
-from .integers import Decider
+from .integers import Decider, Functions
 from .replay import replayed
 from .report import Finding, KernelReport, Obligation
 
@@ -63,7 +63,9 @@ def check_kernel(
         return KernelReport(kernel.name, kernel.span, (), (problem,), _ms(begin))
     limits = budget or Budget()
     stop = cancelled or (lambda: False)
-    context = KernelContext(explicit, Decider(limits.effort, stop), written=kernel, source=source)
+    context = KernelContext(
+        explicit, Decider(limits.effort, stop, Functions.of(explicit)), written=kernel, source=source
+    )
     context.deadline = begin + limits.seconds
     found: list[Obligation] = []
     told: set[tuple[str, Span, str, str]] = set()

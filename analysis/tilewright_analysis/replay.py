@@ -13,6 +13,9 @@ from itertools import product
 from math import prod
 from time import perf_counter
 
+import numpy as np
+import numpy.typing as npt
+
 from tilewright.interpret import KINDS_OF_CODE, ArgumentError, Kind, Limits, Schedule, Violation, replay
 from tilewright.interpret.execution import compile_kernel
 from tilewright.interpret.replaying import attempt
@@ -26,6 +29,7 @@ from .integers import Decider
 from .integers.ranges import known_divisors
 from .report import Counterexample, Family, Finding, Obligation
 
+Values = npt.NDArray[np.int64]
 REPLAYED: frozenset[Family] = frozenset(("tags", "memory", "grid", "async"))
 # Orders of execution tried for faults that need an unlucky one; the others show in the first run.
 _ASYNC_TRIES = 20
@@ -66,7 +70,7 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
         kernel = without_other_expectations(kernel, obligation.span)
     tries = _ASYNC_TRIES if obligation.family in ("async", "tags") else 0
     try:
-        found = _run(kernel, example.sizes, tries, obligation.code)
+        found = _run(kernel, example.sizes, tries, obligation.code, _arrays(example))
     except (ArgumentError, EvaluationError) as error:
         return _doubtful(obligation, finding, f"its sizes cannot be run: {error}")
     if found is not None:
@@ -106,14 +110,20 @@ def _kinds(code: str) -> frozenset[Kind]:
     return KINDS_OF_CODE.get(code, frozenset()) | _CONSEQUENCES.get(code, frozenset())
 
 
-def _run(kernel: ir.Kernel, sizes: Mapping[str, int], tries: int, code: str) -> Violation | None:
+def _arrays(example: Counterexample) -> dict[str, Values]:
+    return {name: np.asarray(table, np.int64) for name, table in example.tables.items()}
+
+
+def _run(
+    kernel: ir.Kernel, sizes: Mapping[str, int], tries: int, code: str, tables: Mapping[str, Values] | None = None
+) -> Violation | None:
     """The violation at these sizes, one of the code's own kinds if there is one."""
     # Without tags first where they are not the point: a misplaced tile would stop the run before it counts as missing.
-    found = attempt(compile_kernel(kernel, Limits()), sizes, Schedule()) if _tagless(code) else None
+    found = attempt(compile_kernel(kernel, Limits()), sizes, Schedule(), tables=tables) if _tagless(code) else None
     # A persistent grid on a device with room for one program: counters run furthest there.
     for programs in (None, 1):
         if found is None or found.kind not in _kinds(code):
-            found = replay(kernel, sizes, tries=tries, programs=programs, code=code) or found
+            found = replay(kernel, sizes, tries=tries, programs=programs, code=code, tables=tables) or found
     return found
 
 

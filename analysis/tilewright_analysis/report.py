@@ -29,7 +29,8 @@ class Counterexample:
     `sizes` are problem sizes, `program` the program number, `iteration` the loop variables by name, `role` that which
     executes the statement, `thread` (keys warp, lane, register) and `element` (coordinates) where they apply, `values`
     what differs (for example {"K of A": "64", "K of B": "0"}), `trace` the statements that led there.
-    `replayed` says that the interpreter showed the same violation at these sizes.
+    `tables` are the index tensors by name, as nested lists. `replayed` says that the interpreter showed the same
+    violation at these sizes.
     """
 
     sizes: Mapping[str, int]
@@ -41,6 +42,7 @@ class Counterexample:
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     trace: tuple[TraceStep, ...] = ()
     replayed: bool = False
+    tables: Mapping[str, list[object]] = field(default_factory=dict[str, "list[object]"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,15 @@ def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
     else:
         lines.append(head)
     lines += [f"    tw.assume({ex.show(a.expr)})" for a in kernel.assumptions]
+    lines += [f"    tw.assume({contract_source(c)})" for c in kernel.contracts]
     lines += _Printer(kernel).block(kernel.body, 1)
     return "\n".join(lines) + "\n"
+
+
+def contract_source(contract: ir.Contract) -> str:
+    """A data contract as the argument of `tw.assume`."""
+    bound = f"lambda {', '.join(contract.variables)}: " if contract.variables else ""
+    return bound + ex.show(contract.expr)
 
 
 def _dtypes_used(kernel: ir.Kernel) -> set[str]:
@@ -165,7 +172,9 @@ class _Printer:
         """One line of source; empty when the statement is a temporary that its user will show."""
         match stmt:
             case ir.Assign(dst=dst, value=value):
-                return f"{dst} = {ex.show(value)}"
+                return (
+                    f"{dst} = tw.load({ex.show(value)})" if isinstance(value, ex.Item) else f"{dst} = {ex.show(value)}"
+                )
             case ir.Compute():
                 return self.result(stmt.dst, *self.compute(stmt))
             case ir.Load():

@@ -22,6 +22,7 @@ from tilewright.surface_values import (
     Size,
     Slot,
     Stage,
+    TensorElement,
     TensorMemory,
     Tile,
     View,
@@ -70,7 +71,12 @@ def choice(*values: int) -> int:
 
 
 def assume(condition: Any) -> None:
-    """State a fact about sizes, such as `tw.assume(K % 8 == 0)`: the launch checks it, the verifier relies on it."""
+    """State a fact about sizes or about the elements of index tensors; the verifier relies on it.
+
+    `tw.assume(K % 8 == 0)`: the launch checks it. `tw.assume(OFFSETS[0] == 0)`,
+    `tw.assume(lambda e: OFFSETS[e] <= OFFSETS[e + 1])`: holds for all values of the bound names for which every index
+    in it is inside its dimension; the interpreter checks it, generated inputs satisfy it, a launch does not look.
+    """
     in_kernel("assume")
 
 
@@ -215,11 +221,25 @@ def arange(n: int) -> Tile:
     in_kernel("arange")
 
 
+@overload
+def load(view: TensorElement) -> Any: ...
+
+
+@overload
 def load(
     view: View, *, other: float | None = None, via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto"
-) -> Tile:
+) -> Tile: ...
+
+
+def load(
+    view: View | TensorElement,
+    *,
+    other: float | None = None,
+    via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto",
+) -> Any:
     """The elements of `view`. Elements outside the tensor read as `other`; without it the whole view must be inside.
 
+    `tw.load(OFFSETS[e])`, an element of a tensor of integers, is a scalar that indices and loop bounds may use.
     `via="tma"` and `via="cp_async"` (in a pipeline) fill with zeros what is outside. `via="buffer"`: AMD's buffer
     instructions, whose offsets within a tile have 32 bits.
 

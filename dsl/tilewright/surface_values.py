@@ -210,13 +210,20 @@ class Global:
         """The annotation; the front end reads it from the source."""
         return cls
 
-    def __getitem__(self, index: Scalar | int | tuple[Scalar | int, ...]) -> Global:
-        """`A[b]`, `A[b, h]`: the tensor with its leading dimensions fixed, each index inside its dimension."""
+    def __getitem__(self, index: Scalar | int | tuple[Scalar | int, ...]) -> TensorElement:
+        """`A[b]`, `A[b, h]`: the tensor with its leading dimensions fixed, each index inside its dimension.
+
+        With an index for every dimension it is one element, which `tw.load` reads and contracts speak of.
+        """
         in_kernel("index")
 
     def tile(self, origin: Any, shape: Any) -> View:
         """The tile of `shape` elements whose first element is at `origin` (one entry a dimension, in elements)."""
         in_kernel("tile")
+
+
+class TensorElement(Global, Scalar):
+    """A tensor with leading dimensions fixed; with all of them fixed, an element: a scalar in contracts."""
 
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from typing import cast
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.source import NO_SPAN
 from tilewright_analysis.async_.forms import Form, Trip
+from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.places import Barrier as Barrier
 from tilewright_analysis.async_.places import Box as Box
 from tilewright_analysis.async_.places import Buffer as Buffer
@@ -41,6 +43,8 @@ def compile_scalar(expr: ex.Expr, slots: Mapping[str, int]) -> Scalar:
                 return f"e[{slots[name]}]"
             case ex.Not(arg):
                 return f"(not {go(arg)})"
+            case ex.Item():
+                raise Unsupported(f"{ex.show(e)} has no number here", NO_SPAN)
             case ex.Bin(op, lhs, rhs):
                 return PRIMITIVE[op].format(go(lhs), go(rhs))
 

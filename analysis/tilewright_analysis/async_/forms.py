@@ -33,8 +33,10 @@ class Form:
         return Form(self.terms, Fraction(0))
 
     def names(self) -> frozenset[str]:
-        """Names of all sizes and variables in the atoms."""
-        return frozenset(n for atom, _ in self.terms for n in ex.names(atom))
+        """Names of all sizes and variables in the atoms, and `@T` for each tensor T of which they have elements."""
+        found = {n for atom, _ in self.terms for n in ex.names(atom)}
+        # An element of a tensor is as fixed as a size and has no number either; `@` marks its tensor.
+        return frozenset(found | {f"@{i.tensor}" for atom, _ in self.terms for i in ex.items(atom)})
 
 
 ZERO = Form((), Fraction(0))
@@ -180,6 +182,8 @@ def canonical(expr: ex.Expr, env: Mapping[str, Form], facts: Facts) -> Form:
                 return constant(value)
             case ex.Size(name) | ex.Var(name):
                 return env[name] if name in env else atom(e)
+            case ex.Item(tensor, index):
+                return atom(ex.Item(tensor, tuple(to_expr(go(i)) for i in index)))
             case ex.Not(arg):
                 inner = go(arg)
                 if inner.is_constant:

@@ -41,7 +41,7 @@ class Scalars:
         form = forms.canonical(expr, env, self.t.facts)
         known = set(self.t.kernel.sizes)
         for name in form.names():
-            if not name.startswith(("$", "#", "%")) and name not in known:
+            if not name.startswith(("$", "#", "%", "@")) and name not in known:
                 raise Unsupported(f"'{name}' is used where its value is not known to be fixed", span)
         return form
 

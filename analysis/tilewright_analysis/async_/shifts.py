@@ -103,7 +103,7 @@ def _grows(name: str, form: Form) -> bool:
 def _shift(expr: ex.Expr, reduced: set[str], thresholds: dict[str, int]) -> Shift:
     def go(e: ex.Expr) -> Shift:
         match e:
-            case ex.Int():
+            case ex.Int() | ex.Item():
                 return {}
             case ex.Size(name) | ex.Var(name):
                 return {name: (1, 1)} if name in reduced else {}

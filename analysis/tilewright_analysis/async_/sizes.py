@@ -10,6 +10,7 @@ from math import inf, prod
 from tilewright.ir import expr as ex
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.reporter import Found
 
 LIMIT = 4000  # combinations of sizes that are tried for each grid
@@ -34,7 +35,11 @@ class Sizes:
 
 def solve(program: c.Program, found: Found) -> Sizes | None:
     """The smallest sizes, in the order tried, that give the decided trip counts and show the difference, or None."""
-    return _Solver(program, found).solve()
+    try:
+        return _Solver(program, found).solve()
+    except Unsupported:
+        # Elements of index tensors decide it; no tables are searched for here.
+        return None
 
 
 class _Solver:

@@ -32,6 +32,10 @@ class TagFindings:
             return str(tag.const)
         return tag.text
 
+    def _data(self, tag: Tag) -> frozenset[str]:
+        """The tensors whose elements decide a coordinate."""
+        return frozenset(n for n in self.report.program.symbols[tag.symbol].names() if n.startswith("@"))
+
     def _differs(self, a: Tag, b: Tag) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
         if (a.symbol, a.outer) == (b.symbol, b.outer):
             return None
@@ -171,6 +175,9 @@ class TagFindings:
 
     def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, held: Tag, want: Tag) -> None:
         """A value goes to coordinates it does not carry."""
+        if self._data(held) != self._data(want):
+            # A permutation, a gather: where the elements go, or come from, is what the data is for.
+            return
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)
         text = f"{doing(p, o)} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"

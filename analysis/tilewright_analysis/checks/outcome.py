@@ -32,16 +32,18 @@ def settle(
     related: Sequence[Related] = (),
     element: Callable[[Values], tuple[int, ...]] | None = None,
     values: Callable[[Values], Mapping[str, str]] | None = None,
+    hint: str = "",
 ) -> Obligation:
     """The obligation `what` at `site` with the verdict of `decision`.
 
-    `message`, `element` and `values` are called with the values of all sizes and binders of the counterexample.
+    `message`, `element` and `values` are called with the values of all sizes and binders of the counterexample. `hint`
+    says what would settle it.
     """
     span = span or site.stmt.span
     if decision.verdict == "proved":
         return Obligation(code, family, what, span, "proved", how=decision.how)
     if decision.verdict == "unknown":
-        return unknown(context, code, family, what, span, decision.missing)
+        return unknown(context, code, family, what, span, hint or decision.missing)
     model = context.decider.complete(decision.model, context.kernel.sizes, site.facts)
     where: tuple[int, ...] = ()
     shown: Mapping[str, str] = {}
@@ -55,7 +57,7 @@ def settle(
     example = counterexample(context, site, model, element=where, values=shown)
     text = f"{text} {situation(example)}".rstrip()
     return refuted(
-        context, code, family, what, span, text,
+        context, code, family, what, span, f"{text} {hint}".rstrip(),
         example=example, fixes=fixes, related=related, how=decision.how,
     )  # fmt: skip
 
@@ -131,6 +133,7 @@ def counterexample(
         element=element,
         values=dict(values or {}),
         trace=tuple(s for s in trace if s.span != NO_SPAN),
+        tables=context.tables(model),
     )
 
 
@@ -140,6 +143,8 @@ def _described(stmt: ir.Stmt) -> str:
             return f"the load of {view.tensor}"
         case ir.Store(view=view) | ir.TmaStore(view=view):
             return f"the store to {view.tensor}"
+        case ir.Assign(value=ex.Item(tensor)):
+            return f"the load of {tensor}"
         case ir.Assign(dst=dst):
             return f"{dst} is computed"
         case ir.Programs() | ir.For():
@@ -151,13 +156,23 @@ def _described(stmt: ir.Stmt) -> str:
 def situation(example: Counterexample) -> str:
     """The counterexample in one sentence."""
     parts = [f"{n} = {v}" for n, v in {**example.sizes, **example.iteration}.items()]
+    parts += [f"{name} = {_shown(table)}" for name, table in example.tables.items()]
     return f"Counterexample: {', '.join(parts)}." if parts else ""
+
+
+def _shown(table: object) -> str:
+    text = str(table)
+    return text if len(text) <= 60 else f"{text[:56]} …]"
 
 
 def assume_fix(context: KernelContext, condition: ex.Expr) -> Fix | None:
     """Insert `tw.assume(condition)` as the first statement of the kernel; None where its place is unknown."""
     prefix = call_prefix(context)
-    text = f"{prefix}assume({ex.show(condition, prefix)})"
+    return assume_text_fix(context, f"{prefix}assume({ex.show(condition, prefix)})")
+
+
+def assume_text_fix(context: KernelContext, text: str) -> Fix | None:
+    """Insert the assumption `text` as the first statement of the kernel; None where its place is unknown."""
     starts = [a.span.start for a in context.written.assumptions if a.span != NO_SPAN]
     starts = starts or [s.span.start for s in context.written.body if s.span != NO_SPAN]
     if not starts:

@@ -29,6 +29,9 @@ def _source(e: ex.Expr) -> str:
             return f"({value})"
         case ex.Size(name) | ex.Var(name):
             return f"v[{name!r}]"
+        case ex.Item(tensor, index):
+            inner = ", ".join(f"{{{_source(i)}}}" for i in index)
+            return f"v[f{tensor + '[' + inner + ']'!r}]"
         case ex.Not(arg):
             return f"(0 if {_source(arg)} else 1)"
         case ex.Bin(op, lhs, rhs):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import expr as ex
 
 from ..report import Verdict
+from .functions import Functions, Plain
 from .probe import probe
 from .question import Binder, Question
 from .ranges import holds_cheaply, interval, interval_env
@@ -29,9 +30,18 @@ class Decision:
 
 
 class Decider:
-    """Decides the questions of one kernel. `effort` bounds each call to z3, in its own units."""
+    """Decides the questions of one kernel. `effort` bounds each call to z3, in its own units.
 
-    def __init__(self, effort: int = _LONG, cancelled: Callable[[], bool] | None = None) -> None:
+    `functions` are the kernel's index tensors with what is assumed of them.
+    """
+
+    def __init__(
+        self,
+        effort: int = _LONG,
+        cancelled: Callable[[], bool] | None = None,
+        functions: Functions | None = None,
+    ) -> None:
+        self.functions = functions or Functions()
         self._solver: Solver | None = None
         self._effort = effort
         self.cancelled = cancelled or (lambda: False)
@@ -39,7 +49,38 @@ class Decider:
         self._quickly: dict[Question, Decision] = {}
 
     def decide(self, question: Question) -> Decision:
-        """Proved, refuted with a model that was evaluated, or unknown."""
+        """Proved, refuted with a model that was evaluated, or unknown.
+
+        A model holds elements of index tensors under their `item_key`, all of those that matter.
+        """
+        if not question.has_items:
+            return self._decide_plain(question)
+        plain = self.functions.plain(question)
+        decision = self._decide_plain(plain.question)
+        return self._with_tables(plain, decision) if decision.verdict == "refuted" else decision
+
+    def _with_tables(self, plain: Plain, decision: Decision) -> Decision:
+        """The decision with whole index tensors that satisfy every contract and hold the elements of its model."""
+        model = decision.model
+        known: dict[str, int] = {}
+        for term in plain.terms:
+            if all(ex.names(i) <= model.keys() for i in term.index) and term.name in model:
+                known[ex.item_key(term.tensor, (ex.evaluate(i, model) for i in term.index))] = model[term.name]
+        names = {t.name for t in plain.terms}
+        model = {n: v for n, v in model.items() if n not in names}
+        tensors = self.functions.related(sorted({t.tensor for t in plain.terms}))
+        needed = sorted({e.name for t in tensors for s in self.functions.extents[t] for e in ex.walk(s)
+                         if isinstance(e, ex.Size)})  # fmt: skip
+        model = {**{n: 1 for n in needed}, **model}
+        table = self.functions.entries(tensors, model, known)
+        if table is None:
+            return Decision("unknown", missing="the index tensors of the example found are too large to be tried")
+        found = self._z3().solve(table, self._effort).model
+        if found is None:
+            return Decision("unknown", missing="no index tensors that satisfy all assumptions show it")
+        return Decision("refuted", decision.how, {**model, **{b.name: found[b.name] for b in table.binders}})
+
+    def _decide_plain(self, question: Question) -> Decision:
         decision = self._cached(question.focused)
         if decision.verdict == "refuted" and question.focused != question:
             # What was left out may make the situation impossible.
@@ -48,6 +89,8 @@ class Decider:
 
     def proves(self, question: Question) -> bool:
         """True if the claim is shown with little effort; False says nothing."""
+        if question.has_items:
+            question = self.functions.plain(question).question
         plain, _ = _canonical(question.focused)
         known = self._known.get(plain)
         if known is None:
@@ -165,7 +208,7 @@ class Decider:
 
 def _within(question: Question, env: dict[str, int]) -> bool:
     for b in question.binders:
-        if b.kind == "free":
+        if not b.bounded:
             continue
         try:
             lo, hi = ex.evaluate(b.lo, env), ex.evaluate(b.hi, env)
@@ -230,10 +273,10 @@ def _generalized(question: Question) -> Question | None:
 
     claim = change(question.claim)
     binders = tuple(
-        b if b.kind == "free" else type(b)(b.name, b.label, b.kind, change(b.lo), change(b.hi), b.step, b.span)
+        b if not b.bounded else type(b)(b.name, b.label, b.kind, change(b.lo), change(b.hi), b.step, b.span)
         for b in question.binders
     )
-    rest = [claim, *(e for b in binders if b.kind != "free" for e in (b.lo, b.hi))]
+    rest = [claim, *(e for b in binders if b.bounded for e in (b.lo, b.hi))]
     if any(ex.names(e) & gone for e in rest):
         return None
     facts = tuple(f for f in map(change, question.facts) if not ex.names(f) & gone)

@@ -62,7 +62,7 @@ class Magnitudes:
                 case ex.Size(name):
                     return {(name,): Fraction(1)}
                 case ex.Var(name):
-                    return go(binders[name].hi) if name in binders and binders[name].kind != "free" else None
+                    return go(binders[name].hi) if name in binders and binders[name].bounded else None
                 case ex.Bin("+", lhs, rhs):
                     return _add(go(lhs), go(rhs))
                 case ex.Bin("-", lhs, rhs):

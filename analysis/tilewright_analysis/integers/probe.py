@@ -86,7 +86,7 @@ def _facts_by_depth(question: Question) -> list[Callable[[Model], tuple[int, ...
 
 
 def _values(binder: Binder, bounds: Callable[[Model], tuple[int, ...]], env: Model, relevant: bool) -> Sequence[int]:
-    if binder.kind == "free":
+    if not binder.bounded:
         return _FREE_VALUES if relevant else (0,)
     try:
         lo, hi = bounds(env)

@@ -23,16 +23,23 @@ class Binder:
     tracked (a counter carried around a loop); nothing but the facts is known of them, and a counterexample
     that needs them proves nothing. `dies`: the symbol is the tile number that a program takes when the tiles are
     spread over so many dies (`ir.xcd_number`), not the number of the program.
+    `data` symbols stand for elements of index tensors (`functions.py`): nothing but the facts is known of them either,
+    but an example may choose them.
     """
 
     name: str
     label: str
-    kind: Literal["program", "loop", "free"]
+    kind: Literal["program", "loop", "free", "data"]
     lo: ex.Expr = ex.Int(0)
     hi: ex.Expr = ex.Int(0)
     step: int = 1
     span: Span = field(default=NO_SPAN, compare=False)
     dies: int = 1
+
+    @property
+    def bounded(self) -> bool:
+        """True when `lo`, `hi` and `step` say something."""
+        return self.kind in ("program", "loop")
 
     def renamed(self, suffix: str, names: frozenset[str]) -> Binder:
         """The binder with `suffix` on its own name and on those of `names` in its bounds."""
@@ -60,11 +67,16 @@ class Question:
         return tuple(sorted(found))
 
     @cached_property
+    def has_items(self) -> bool:
+        """True when elements of tensors occur."""
+        return any(isinstance(e, ex.Item) for part in self.expressions() for e in ex.walk(part))
+
+    @cached_property
     def relevant(self) -> frozenset[str]:
         """Names that the claim depends on, through facts and bounds."""
         reached = set(ex.names(self.claim))
         groups = [ex.names(f) for f in self.facts]
-        groups += [ex.names(b.lo) | ex.names(b.hi) | {b.name} for b in self.binders if b.kind != "free"]
+        groups += [ex.names(b.lo) | ex.names(b.hi) | {b.name} for b in self.binders if b.bounded]
         changed = True
         while changed:
             changed = False
@@ -79,7 +91,7 @@ class Question:
         yield self.claim
         yield from self.facts
         for b in self.binders:
-            if b.kind != "free":
+            if b.bounded:
                 yield b.lo
                 yield b.hi
 

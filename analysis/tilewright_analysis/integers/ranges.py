@@ -19,7 +19,7 @@ def interval_env(question: Question) -> dict[str, Interval]:
     for fact in question.facts:
         _refine(env, fact)
     for b in question.binders:
-        if b.kind == "free":
+        if not b.bounded:
             env[b.name] = ANY
             continue
         low, high = interval(b.lo, env)[0], interval(b.hi, env)[1]
@@ -59,6 +59,8 @@ def interval(e: ex.Expr, env: Mapping[str, Interval], *, positive_divisors: bool
             return value, value
         case ex.Size(name) | ex.Var(name):
             return env.get(name, ANY)
+        case ex.Item():
+            return ANY
         case ex.Not(arg):
             return _flip(truth(interval(arg, env, positive_divisors=positive_divisors)))
         case ex.Bin(op, lhs, rhs):
@@ -233,7 +235,7 @@ def holds_cheaply(question: Question) -> str:
         return "intervals"
     known = known_divisors(question.facts)
     for b in question.binders:
-        if b.kind != "free":
+        if b.bounded:
             known[b.name] = gcd(divisor(b.lo, known), b.step)
     match claim:
         case ex.Bin("==", ex.Bin("%", value, ex.Int(m)), ex.Int(0)) if m > 0 and divisor(value, known) % m == 0:

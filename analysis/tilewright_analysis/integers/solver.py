@@ -131,7 +131,7 @@ def bounds(question: Question) -> list[ex.Expr]:
     """What sizes and binders satisfy by their kind."""
     found: list[ex.Expr] = [ex.Bin("<=", ex.Int(1), ex.Size(s)) for s in question.sizes]
     for b in question.binders:
-        if b.kind != "free":
+        if b.bounded:
             var = ex.Var(b.name)
             found += [ex.Bin("<=", b.lo, var), ex.Bin("<", var, b.hi)]
             if b.step > 1:

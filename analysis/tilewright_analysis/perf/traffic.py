@@ -310,6 +310,8 @@ def _evaluate(expr: ex.Expr, env: Mapping[str, Value]) -> Value:
             return np.int64(value)
         case ex.Size(name) | ex.Var(name):
             return env.get(name)
+        case ex.Item():
+            return None
         case ex.Not(arg):
             value = _evaluate(arg, env)
             return None if value is None else np.asarray(value == 0).astype(np.int64)

@@ -26,7 +26,7 @@ from tilewright.ir.types import ScalarType, TileType, Type
 from tilewright.problem import Problem, Related
 from tilewright.source import Span
 
-SCALARS = (ex.Int, ex.Size, ex.Var, ex.Bin, ex.Not)
+SCALARS = (ex.Int, ex.Size, ex.Var, ex.Bin, ex.Not, ex.Item)
 # Names that printed kernels use for something else.
 _PRINTED = frozenset(("tw", "range", "min", "max", "float", "Global", "Const", *dtypes.ALL))
 
@@ -43,6 +43,9 @@ class Bindings:
         self.block: list[ir.Stmt] = []
         self.problems: list[Problem] = []
         self.assumptions: list[ir.Assumption] = []
+        self.contracts: list[ir.Contract] = []
+        self.in_contract = False  # inside the argument of tw.assume: elements of tensors are values
+        self.loaded_scalars: set[str] = set()  # variables of the IR that scalar loads gave a name of their own
         self.counts: Counter[str] = Counter()
         self.temporaries = 0
         self.calls: list[Helper] = []
@@ -171,8 +174,17 @@ class Bindings:
         if self.declarations or (isinstance(value, Int | ex.Size) and self.counts[name] <= 1):
             self.names[name] = value
             return
-        target = self.new_name(name, ScalarType())
-        self.emit(ir.Assign(target, value, span=self.span(node)))
+        last = self.block[-1] if self.block else None
+        fresh = isinstance(last, ir.Assign) and value == Var(last.dst) and last.dst in self.loaded_scalars
+        if isinstance(last, ir.Assign) and fresh:
+            # The scalar just loaded gets the name it is assigned to.
+            del self.types[last.dst]
+            target = self.new_name(name, ScalarType())
+            self.block[-1] = replace(last, dst=target)
+            self.loaded_scalars.discard(last.dst)
+        else:
+            target = self.new_name(name, ScalarType())
+            self.emit(ir.Assign(target, value, span=self.span(node)))
         self.names[name] = Var(target)
 
     def bind_tile(self, name: str, value: ir.TileRef, node: Node) -> ir.TileRef:
@@ -218,7 +230,7 @@ class Bindings:
             return Var(target)
 
         match value:
-            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not() | ex.Item():
                 return scalar(value)
             case ir.TileRef(name=name):
                 if not changes(name):

@@ -104,7 +104,9 @@ class Expressions(TileOperators):
                 # What the grammar makes of `Global[f16, M, K]` where a type stands.
                 head, arguments = parts(node)[:2]
                 return self.parametrized(node, self.evaluate(head), parts(arguments))
-            case "lambda" | "list_comprehension" | "dictionary" | "set" | "await" | "generator_expression":
+            case "lambda":
+                return self.lambda_node(node)
+            case "list_comprehension" | "dictionary" | "set" | "await" | "generator_expression":
                 raise self.fault("TW005", f"{node.type.replace('_', ' ')} is not supported in a kernel", node)
             case other:
                 raise self.fault("TW005", f"{other.replace('_', ' ')} is not supported in a kernel", node)
@@ -287,10 +289,11 @@ class Expressions(TileOperators):
                 return value[index.value]
             case ir.TileRef():
                 return self.expand(node, value, indices)
-            case Tensor(param):
-                return self.leading(node, TensorSlice(param, ()), indices)
-            case TensorSlice():
-                return self.leading(node, value, indices)
+            case Tensor() | TensorSlice():
+                given = TensorSlice(value.param, ()) if isinstance(value, Tensor) else value
+                found = self.leading(node, given, indices)
+                whole = len(found.prefix) == len(found.param.type.shape)
+                return self.element(node, found) if self.in_contract and whole else found
             case _:
                 return self.parametrized(node, value, indices)
 
@@ -306,6 +309,14 @@ class Expressions(TileOperators):
     def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
         """`A[b, h]`; supplied by `Operations`."""
         raise AssertionError("Operations.leading")
+
+    def lambda_node(self, node: Node) -> Value:
+        """`lambda e: …`; supplied by `DataOperations`."""
+        raise AssertionError("DataOperations.lambda_node")
+
+    def element(self, node: Node, value: TensorSlice) -> ex.Item:
+        """`OFFSETS[e]` inside a contract; supplied by `DataOperations`."""
+        raise AssertionError("DataOperations.element")
 
     def slot(self, node: Node, indices: list[Node], limit: int, what: str) -> ir.Expr:
         index = self.evaluate(indices[0]) if len(indices) == 1 else None
@@ -336,6 +347,16 @@ class Expressions(TileOperators):
 
     def call_node(self, node: Node) -> Value:
         function = self.evaluate(need(node, "function"))
+        if function == Builtin("assume") and not self.in_contract:
+            self.in_contract = True
+            try:
+                return self.call_with(node, function)
+            finally:
+                self.in_contract = False
+        return self.call_with(node, function)
+
+    def call_with(self, node: Node, function: Value) -> Value:
+        """The call of `function` with the arguments that stand in `node`."""
         args: list[Value] = []
         keywords: dict[str, Value] = {}
         arguments = need(node, "arguments")

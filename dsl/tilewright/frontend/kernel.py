@@ -68,6 +68,15 @@ def elaborate_kernel(
                 "warning",
             )
         )
+    if not work.problems and (wrong := next(work.stored_index_tensors(), None)) is not None:
+        work.problems.append(
+            Problem(
+                "TW005",
+                f"'{text(name_node)}' {wrong[1]} and stores to it as well; what decides where other data lies must not "
+                "change while the kernel runs",
+                work.span(name_node),
+            )
+        )
     problems = tuple(work.problems)
     if any(p.severity == "error" for p in problems):
         return Elaborated(None, problems, options.reference)
@@ -75,6 +84,7 @@ def elaborate_kernel(
     kernel = ir.Kernel(
         text(name_node), target or options.target, options.warps, tuple(params), tuple(constants), tuple(sizes),
         tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node), options.registers,
+        tuple(work.contracts),
     )  # fmt: skip
     return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
 
@@ -207,9 +217,10 @@ def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
             for e in ex.walk(value):
                 if isinstance(e, ex.Size):
                     used.setdefault(e.name, stmt.span)
-    for assumption in kernel.assumptions:
-        for name in ex.names(assumption.expr):
-            used.setdefault(name, assumption.span)
+    for assumption in (*kernel.assumptions, *kernel.contracts):
+        for e in ex.walk(assumption.expr):
+            if isinstance(e, ex.Size):
+                used.setdefault(e.name, assumption.span)
     for param in kernel.params:
         for extent in param.type.shape:
             for name in ex.names(extent):
@@ -233,6 +244,6 @@ def _expressions(stmt: ir.Stmt) -> list[ir.Expr]:
             found.append(value.stage)
         elif isinstance(value, ir.BarRef):
             found.append(value.slot)
-        elif isinstance(value, Int | ex.Size | ex.Var | ex.Bin | ex.Not):
+        elif isinstance(value, Int | ex.Size | ex.Var | ex.Bin | ex.Not | ex.Item):
             found.append(value)
     return found

@@ -14,8 +14,8 @@ from tree_sitter import Node
 
 from tilewright import dtypes
 from tilewright.dtypes import DType
+from tilewright.frontend.data import DataOperations
 from tilewright.frontend.elaborate import SCALARS
-from tilewright.frontend.tags import TagOperations
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
@@ -37,7 +37,7 @@ _MOST_DIES = 64
 _ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
-class Operations(TagOperations):
+class Operations(DataOperations):
     """Evaluates calls of built-in operations and methods."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
@@ -130,20 +130,6 @@ class Operations(TagOperations):
         if isinstance(x, tuple):
             return Int(len(x))
         raise self.fault("TW003", f"{describe(x)} has no length", node)
-
-    def op_assume(self, node: Node, condition: Value) -> Value:
-        cond = self.scalar(node, condition, "an assumption")
-        if any(isinstance(e, ex.Var) for e in ex.walk(cond)):
-            raise self.fault(
-                "TW005", "an assumption speaks of sizes only; this one names a variable of the kernel", node
-            )
-        if self.in_role or self.loop_depth:
-            raise self.fault("TW005", "assumptions stand at the top of the kernel, outside loops and roles", node)
-        if cond == Int(0):
-            raise self.fault("TW006", "this assumption is never true", node)
-        if not isinstance(cond, Int):
-            self.assumptions.append(ir.Assumption(cond, self.span(node)))
-        return None
 
     # -------------------------------------------------------------------------------- loops and the grid
 
@@ -267,11 +253,10 @@ class Operations(TagOperations):
                     f"'{name}' is indexed by integer scalars that fix its leading dimensions, not {what}",
                     index,
                 )
-            if len(prefix) + 1 >= len(shape):
+            if len(prefix) == len(shape):
                 raise self.fault(
                     "TW003",
-                    f"'{name}' has {len(shape)} dimension{'s' * (len(shape) > 1)}, and at least one is left to the"
-                    f" tile: {len(shape) - 1} can be fixed by an index",
+                    f"'{name}' has {len(shape)} dimension{'s' * (len(shape) > 1)}, and each has an index already",
                     index,
                 )
             extent = shape[len(prefix)]
@@ -286,6 +271,13 @@ class Operations(TagOperations):
         assert isinstance(tensor, Tensor | TensorSlice)
         prefix = tensor.prefix if isinstance(tensor, TensorSlice) else ()
         rank = len(tensor.param.type.shape) - len(prefix)
+        if rank == 0:
+            raise self.fault(
+                "TW003",
+                f"'{tensor.param.name}' has an index for each of its dimensions here, which leaves one element and no "
+                "tile; fix fewer of them",
+                node,
+            )
         starts = origin if isinstance(origin, tuple) else (origin,)
         extents = shape if isinstance(shape, tuple) else (shape,)
         if len(starts) != rank or len(extents) != rank:

@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 from tilewright.dtypes import DType, f32, f64, i32
 from tilewright.frontend.expressions import Expressions
-from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
+from tilewright.frontend.values import Barriers, SharedBuffer, TensorSlice, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
@@ -85,11 +85,17 @@ class TileOperations(Expressions):
         """A tile of a tensor."""
         if isinstance(value, ir.View):
             return value
+        if isinstance(value, TensorSlice) and len(value.prefix) == len(value.param.type.shape):
+            return ir.View(value.param.name, value.prefix, (1,) * len(value.prefix), len(value.prefix), self.span(node))
         raise self.fault(
             "TW003",
             f"a tile of a tensor such as A.tile((row, column), (64, 64)) is needed, not {describe(value)}",
             node,
         )
+
+    def scalar_load(self, node: Node, value: TensorSlice) -> Value:
+        """One element as a scalar; supplied by `DataOperations`."""
+        raise AssertionError("DataOperations.scalar_load")
 
     def view_type(self, view: ir.View) -> TileType:
         """The type of the tile that a view holds."""
@@ -115,6 +121,10 @@ class TileOperations(Expressions):
     # -------------------------------------------------------------------------------- memory
 
     def op_load(self, node: Node, view: Value, *, other: Value = None, via: Value = "auto") -> Value:
+        if isinstance(view, TensorSlice) and len(view.prefix) == len(view.param.type.shape):
+            if other is not None or via != "auto":
+                raise self.fault("TW009", "the load of one element takes neither other= nor via=", node)
+            return self.scalar_load(node, view)
         source = self.view(node, view)
         if via not in ("auto", "direct", "cp_async", "tma", "buffer"):
             raise self.fault("TW009", f"via is {_LOADS}, not {describe(via)}", node)

@@ -9,7 +9,7 @@ from tree_sitter import Node
 
 from tilewright.dtypes import DType
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import Bin, Int, Not, Size, Var
+from tilewright.ir.expr import Bin, Int, Item, Not, Size, Var
 from tilewright.layout import DistributedLayout, SharedLayout
 from tilewright.source import Span
 
@@ -154,13 +154,21 @@ class Unusable:
     code: str = "TW008"
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The argument of `tw.assume(lambda e: …)`: a condition over elements of tensors at bound indices."""
+
+    parameters: tuple[str, ...]
+    body: ir.Expr
+
+
 Value = (
-    Int | Size | Var | Bin | Not | float | str | None
+    Int | Size | Var | Bin | Not | Item | float | str | None
     | tuple["Value", ...]
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
     | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | Lambda
-    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Unusable
+    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Condition | Unusable
 )  # fmt: skip
 
 
@@ -171,7 +179,7 @@ def describe(value: Value) -> str:
             return f"the integer {v}"
         case Size(name):
             return f"the size {name}"
-        case Var() | Bin() | Not():
+        case Var() | Bin() | Not() | Item():
             return "a scalar known only at run time"
         case float():
             return f"the number {value}"
@@ -190,6 +198,8 @@ def describe(value: Value) -> str:
         case Tensor(param):
             return f"the tensor '{param.name}'"
         case TensorSlice(param, prefix):
+            if len(prefix) == len(param.type.shape):
+                return f"an element of '{param.name}' in memory"
             return f"'{param.name}' at {len(prefix)} leading ind{'ices' if len(prefix) > 1 else 'ex'}"
         case ir.View(tensor=tensor):
             return f"a tile view of '{tensor}'"
@@ -223,6 +233,8 @@ def describe(value: Value) -> str:
             return "the result of tw.tag, which needs a name first"
         case ir.Grouped() | ir.RowMajor() | ir.ColumnMajor() | ir.Xcd():
             return "a grid order"
+        case Condition():
+            return "a condition on data"
         case Unusable():
             return "a name without a value"
         case _:

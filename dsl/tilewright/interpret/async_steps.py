@@ -122,6 +122,7 @@ def _arrive(process: Process, slot_of: SlotOf) -> None:
 
 def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
     stage_of, slot_of, place_of = operands.stage(stmt.dst), operands.slot(stmt.bar), operands.place(stmt.view)
+    decided = operands.decided(stmt.view)
     view, name = stmt.view, stmt.view.tensor
 
     def run(process: Process) -> None:
@@ -149,7 +150,7 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
                     values={"phase": str(slot.phase)},
                 )
         version, phase = machine.version(), slot.phase
-        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead)
+        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead, decided)
         iteration = {v: process.env[v] for v in process.loops}
 
         def complete() -> None:
@@ -174,13 +175,14 @@ def _tma_load(stmt: ir.TmaLoad, operands: Operands) -> StepRun:
 
 def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
     stage_of, place_of, view = operands.stage(stmt.src), operands.place(stmt.view), stmt.view
+    decided = operands.decided(stmt.view)
 
     def run(process: Process) -> None:
         if not process.elected:
             return
         machine, stage, (tensor, origin) = process.machine, stage_of(process), place_of(process)
         token = begin_read(process, stage, stage.whole, asynchronous=True, queue=process.stores)
-        stored(process, stage.tag, tensor, origin, view.lead)
+        stored(process, stage.tag, tensor, origin, view.lead, decided)
 
         def complete() -> None:
             tensor.write(origin, stage.data.reshape(view.shape), machine.program)

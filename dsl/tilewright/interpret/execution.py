@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.interpret.arguments import as_arrays, bind
+from tilewright.interpret.contracts import check_contracts
 from tilewright.interpret.machine import Machine
 from tilewright.interpret.memory import Counts, Tensor
 from tilewright.interpret.numeric import Array
@@ -16,6 +17,7 @@ from tilewright.interpret.operands import Operands
 from tilewright.interpret.schedule import SEQUENTIAL, Limits, Schedule
 from tilewright.interpret.steps import Steps, compile_block, whole
 from tilewright.ir import nodes as ir
+from tilewright.ir.data import data_scalars
 from tilewright.ir.expr import Int, evaluate, names, show
 from tilewright.tag_space import mentioned
 
@@ -67,8 +69,8 @@ def run(
     Matrix instructions multiply and sum in float32. `programs` is the number of programs of a persistent grid
     (default 3).
 
-    Raises ArgumentError if the arguments do not fit or an assumption does not hold, Violation if the kernel does what
-    no correct kernel does, ValueError for a kernel with policy statements.
+    Raises ArgumentError if the arguments do not fit or an assumption or data contract does not hold, Violation if
+    the kernel does what no correct kernel does, ValueError for a kernel with policy statements.
     """
     return execute_compiled(compile_kernel(kernel, limits or Limits()), arguments, schedule, programs)
 
@@ -81,7 +83,7 @@ def interpret(kernel: ir.Kernel, *arguments: Any) -> RunReport:
 def compile_kernel(kernel: ir.Kernel, limits: Limits) -> Compiled:
     """Closures for the statements of a kernel. Raises ValueError for policy statements."""
     has_roles = any(isinstance(stmt, ir.Roles) for stmt in ir.walk(kernel.body))
-    operands = Operands(kernel.types, limits.check_overflow)
+    operands = Operands(kernel.types, limits.check_overflow, data_scalars(kernel.body))
     return Compiled(kernel, limits, compile_block(kernel.body, operands), not has_roles)
 
 
@@ -91,6 +93,8 @@ def execute_compiled(
     """`run` for a compiled kernel."""
     kernel = compiled.kernel
     sizes = bind(kernel, arguments)
+    if kernel.contracts:
+        check_contracts(kernel, {p.name: a for p, a in zip(kernel.params, arguments, strict=True)}, sizes)
     tensors = {
         p.name: Tensor(
             p.name,

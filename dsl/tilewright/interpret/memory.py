@@ -89,10 +89,13 @@ class Tensor:
         counts += 1
         writer[writer < 0] = program
 
-    def axes(self, origin: Sequence[int]) -> tuple[Axis | None, ...]:
-        """Provenance of a tile at `origin`; None along dimensions whose extent is no problem size."""
-        named = zip(self.labels, origin, self.extents, strict=True)
-        return tuple(None if label is None else Axis(label, at, extent) for label, at, extent in named)
+    def axes(self, origin: Sequence[int], decided: Sequence[frozenset[str]]) -> tuple[Axis | None, ...]:
+        """Provenance of a tile at `origin`; None along dimensions whose extent is no problem size.
+
+        `decided` holds for each dimension the tensors whose elements decide the origin.
+        """
+        named = zip(self.labels, origin, self.extents, decided, strict=True)
+        return tuple(None if label is None else Axis(label, at, extent, data) for label, at, extent, data in named)
 
     def _clip(self, origin: Sequence[int], shape: Sequence[int]) -> tuple[Region, Region]:
         inside: list[slice] = []

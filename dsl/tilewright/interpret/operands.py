@@ -10,6 +10,7 @@ from tilewright.interpret.machine import Events, Process
 from tilewright.interpret.memory import Stage, Tensor
 from tilewright.interpret.scalars import Env, Scalar, compile_scalar
 from tilewright.ir import nodes as ir
+from tilewright.ir.data import Sources, tensors_behind
 from tilewright.ir.expr import Expr, Int, show
 from tilewright.ir.types import Type
 
@@ -23,6 +24,7 @@ class Operands:
 
     types: Mapping[str, Type]
     check_overflow: bool
+    data: Sources = field(default_factory=dict[str, frozenset[str]])
     _scalars: dict[Expr, Scalar] = field(default_factory=dict[Expr, Scalar])
 
     def scalar(self, expr: Expr) -> Scalar:
@@ -51,6 +53,10 @@ class Operands:
             return tensor, origin
 
         return resolve
+
+    def decided(self, view: ir.View) -> tuple[frozenset[str], ...]:
+        """For each dimension of a view the tensors whose elements decide where it starts."""
+        return tuple(tensors_behind((o,), self.data) for o in view.origin)
 
     def stage(self, ref: ir.BufRef) -> Callable[[Process], Stage]:
         """The stage that a reference means; its function raises Violation for a number that the ring does not have."""

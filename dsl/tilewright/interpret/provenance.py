@@ -14,12 +14,17 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE, SCANS
 from tilewright.ir.shapes import reshaped_axes
 
+Decided = tuple[frozenset[str], ...]
+"""For each dimension of a view the tensors whose elements decide where it starts (`Operands.decided`)."""
 
-def loaded(process: Process, tensor: Tensor, origin: tuple[int, ...], shape: tuple[int, ...], lead: int) -> Tag | None:
+
+def loaded(
+    process: Process, tensor: Tensor, origin: tuple[int, ...], shape: tuple[int, ...], lead: int, decided: Decided
+) -> Tag | None:
     """The tag of a tile of `shape` read at `origin`, whose first `lead` coordinates are fixed."""
     if not process.machine.schedule.tags:
         return None
-    tag = tags.view(tensor.axes(origin), tensor.name, origin[:lead])
+    tag = tags.view(tensor.axes(origin, decided), tensor.name, origin[:lead])
     tracked = process.machine.tracked
     return replace(tag, named=named_tags.of_view(tensor, origin, shape, lead, tracked)) if tracked else tag
 
@@ -36,12 +41,16 @@ def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, dep
     return replace(tag, named=named_tags.product(*named)) if any(named) else tag
 
 
-def stored(process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...], lead: int) -> None:
+def stored(
+    process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...], lead: int, decided: Decided
+) -> None:
     """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness."""
     if tag is None or all(o >= e for o, e in zip(origin, tensor.extents, strict=True)):
         return
     try:
-        tags.check_store(tag, tensor.axes(origin), lead, tuple(zip(origin, tensor.extents, strict=True))[:lead])
+        tags.check_store(
+            tag, tensor.axes(origin, decided), lead, tuple(zip(origin, tensor.extents, strict=True))[:lead]
+        )
     except TagError as error:
         raise _violation(process, error) from None
 

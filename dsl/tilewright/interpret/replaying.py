@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.arguments import check_assumptions
 from tilewright.dtypes import DType
+from tilewright.interpret.contracts import Tables, index_tables
 from tilewright.interpret.errors import KINDS_OF_CODE, Violation
 from tilewright.interpret.execution import RESIDENT, Compiled, RunReport, compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import STORAGE, Array, poison
@@ -28,6 +29,7 @@ def replay(
     programs: int | None = None,
     code: str | None = None,
     expected: Expected | None = None,
+    tables: Tables | None = None,
 ) -> Violation | None:
     """The first violation of an explicit kernel at these sizes, or None.
 
@@ -35,9 +37,10 @@ def replay(
     tags, on small random integers (sums of their products are exact in float32); checks that each output element is
     written exactly once and, with `expected`, has the expected value. With the `code` of a diagnostic, a violation that
     shows what the diagnostic claims is preferred to an earlier one of another kind. A persistent grid runs with
-    `programs` programs, by default with one as well as with three.
+    `programs` programs, by default with one as well as with three. `tables` gives index tensors by name; others that
+    contracts speak of are random and satisfy them.
 
-    Raises ArgumentError if `sizes` break an assumption of the kernel.
+    Raises ArgumentError if `sizes` break an assumption of the kernel, or no index tensors satisfy its contracts.
     """
     check_assumptions(kernel, sizes)
     wanted = KINDS_OF_CODE.get(code) if code is not None else None
@@ -49,7 +52,7 @@ def replay(
     runs = [(ordered, count) for count in counts]
     runs += [(Schedule(n, adversarial=True, tags=True), counts[n % len(counts)]) for n in range(tries)]
     for schedule, count in runs:
-        found = attempt(compiled, sizes, schedule, count, expected)
+        found = attempt(compiled, sizes, schedule, count, expected, tables)
         if found is not None and (wanted is None or found.kind in wanted):
             return found
         first = first or found
@@ -62,10 +65,11 @@ def attempt(
     schedule: Schedule,
     programs: int | None = None,
     expected: Expected | None = None,
+    tables: Tables | None = None,
 ) -> Violation | None:
     """The violation of one run on random arguments, or None."""
     kernel = compiled.kernel
-    arguments = random_arguments(kernel, sizes, schedule.seed)
+    arguments = random_arguments(kernel, sizes, schedule.seed, tables)
     before = [a.copy() for a in arguments]
     try:
         report = execute_compiled(compiled, arguments, schedule, programs)
@@ -77,9 +81,15 @@ def attempt(
     return None
 
 
-def random_arguments(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
-    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what it only stores to."""
+def random_arguments(
+    kernel: ir.Kernel, sizes: Mapping[str, int], seed: int, tables: Tables | None = None
+) -> list[Array]:
+    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what it only stores to.
+
+    Index tensors are taken from `tables` or satisfy the contracts of the kernel. Raises ArgumentError if none do.
+    """
     generator = np.random.default_rng(seed)
+    given = {**index_tables(kernel, sizes, generator), **(tables or {})}
     loads = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
     poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads}
     arrays: list[Array] = []
@@ -90,6 +100,8 @@ def random_arguments(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int) -> 
         low, high = (0, 2) if dtype.kind == "bool" else (0 if dtype.kind == "uint" else -4, 5)
         values = generator.integers(low, high, shape)
         array = _with_strides(shape, strides, dtype)
+        if param.name in given:
+            values = np.asarray(given[param.name])
         array[...] = poison(dtype) if param.name in poisoned else values
         arrays.append(array)
     return arrays

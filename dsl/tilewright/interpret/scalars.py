@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.interpret.errors import Violation
-from tilewright.ir.expr import OPERATIONS, Bin, EvaluationError, Expr, Int, Not, Size, Var
+from tilewright.ir.expr import OPERATIONS, Bin, EvaluationError, Expr, Int, Item, Not, Size, Var
 
 Env = dict[str, int]
 Scalar = Callable[[Env], int]
@@ -31,6 +31,8 @@ def compile_scalar(expr: Expr, *, check_overflow: bool) -> Scalar:
                     raise EvaluationError(f"'{name}' has no value") from None
 
             return read
+        case Item(tensor):
+            raise AssertionError(f"an element of {tensor} is read by a statement of its own")
         case Not(arg):
             inner = compile_scalar(arg, check_overflow=check_overflow)
             return lambda env: int(not inner(env))

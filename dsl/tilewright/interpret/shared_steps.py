@@ -221,6 +221,7 @@ def _shared_store(stmt: ir.SharedStore, operands: Operands) -> StepRun:
 
 def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
     stage_of, place_of, view = operands.stage(stmt.dst), operands.place(stmt.view), stmt.view
+    decided = operands.decided(stmt.view)
     name = view.tensor
 
     def run(process: Process) -> None:
@@ -235,7 +236,7 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
             return
         token = begin_write(process, stage, region, asynchronous=False, queue=None)
         version = process.machine.version((process.role, process.written, stage.name))
-        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead)
+        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead, decided)
         visible = Action(_nothing, _name(process), process.stmt.span)
         stage.writers.append(Use(region, visible))
 

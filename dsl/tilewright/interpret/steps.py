@@ -18,6 +18,7 @@ from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import computed, loaded, product, stored
 from tilewright.interpret.recording import CURRENT, Executed
 from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Item
 from tilewright.ir.types import TileType
 
 
@@ -60,6 +61,8 @@ def execute(steps: Steps, process: Process) -> Events:
 
 def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
     match stmt:
+        case ir.Assign(dst=dst, value=Item() as item):
+            return _element(dst, item, operands)
         case ir.Assign(dst=dst, value=value):
             return _assign(dst, operands.scalar(value))
         case ir.Compute():
@@ -95,6 +98,18 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
 def _assign(dst: str, value: Callable[[dict[str, int]], int]) -> StepRun:
     def run(process: Process) -> None:
         process.env[dst] = value(process.env)
+
+    return run
+
+
+def _element(dst: str, item: Item, operands: Operands) -> StepRun:
+    parts, name = [operands.scalar(i) for i in item.index], item.tensor
+
+    def run(process: Process) -> None:
+        tensor, index = process.machine.tensors[name], tuple(part(process.env) for part in parts)
+        if wrong := tensor.not_indexed(index, len(index)):
+            raise process.violation("bounds", wrong, element=index, values={"index": str(index)})
+        process.env[dst] = int(tensor.array[index])
 
     return run
 
@@ -147,6 +162,7 @@ def _mma(stmt: ir.Mma) -> StepRun:
 
 def _load(stmt: ir.Load, operands: Operands) -> StepRun:
     place_of, view, other = operands.place(stmt.view), stmt.view, stmt.other
+    decided = operands.decided(stmt.view)
     name, shape = view.tensor, view.shape
 
     def run(process: Process) -> None:
@@ -160,19 +176,20 @@ def _load(stmt: ir.Load, operands: Operands) -> StepRun:
                 element=element,
             )
         data = tensor.read(origin, shape, 0.0 if other is None else other).reshape(view.tile_shape)
-        process.assign(stmt.dst, Tile(data, loaded(process, tensor, origin, view.tile_shape, view.lead)))
+        process.assign(stmt.dst, Tile(data, loaded(process, tensor, origin, view.tile_shape, view.lead, decided)))
 
     return run
 
 
 def _store(stmt: ir.Store, operands: Operands) -> StepRun:
     place_of, lead = operands.place(stmt.view), stmt.view.lead
+    decided = operands.decided(stmt.view)
 
     def run(process: Process) -> None:
         tensor, origin = place_of(process)
         _refuse_negative(process, tensor, origin, stmt.view)
         tile = process.tile(stmt.src)
-        stored(process, tile.tag, tensor, origin, lead)
+        stored(process, tile.tag, tensor, origin, lead, decided)
         region = process.share(tile.data.shape)
         if region is not None:
             at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))

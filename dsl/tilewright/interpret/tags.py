@@ -15,11 +15,16 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Coordinates along one dimension of a tile: `start + i` of the dimension `label`, which has `extent` elements."""
+    """Coordinates along one dimension of a tile: `start + i` of the dimension `label`, which has `extent` elements.
+
+    `data` names the tensors whose elements decide `start`. Where they differ, as in a permutation or a gather, elements
+    belong elsewhere than where they come from.
+    """
 
     label: str
     start: int
     extent: int
+    data: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.label} = {self.start}…"
@@ -76,7 +81,7 @@ def view(axes: tuple[Axis | None, ...], tensor: str = "", index: Sequence[int] =
 def _fixed(axes: tuple[Axis | None, ...]) -> dict[str, frozenset[int] | None]:
     found: dict[str, frozenset[int] | None] = {}
     for axis in axes:
-        if axis is not None:
+        if axis is not None and not axis.data:
             found[axis.label] = frozenset((axis.start,)) | (found.get(axis.label) or frozenset())
     return found
 
@@ -129,7 +134,9 @@ def check_store(
                 {"tile": f"{label} = {wrong[0]}", "tensor": f"{label} = {there}"},
             )
     for i, (have, want) in enumerate(zip(tag.axes, target[lead:], strict=True)):
-        if have is not None and want is not None and (have.label, have.start) != (want.label, want.start):
+        if have is None or want is None or have.data != want.data:
+            continue
+        if (have.label, have.start) != (want.label, want.start):
             raise TagError(
                 "placement",
                 f"axis {i} of the tile carries {have.label} = {have.start}…, but is stored at "

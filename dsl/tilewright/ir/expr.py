@@ -7,7 +7,7 @@ Comparisons and logic give 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,7 +55,19 @@ class Not:
     arg: Expr
 
 
-Expr = Int | Size | Var | Bin | Not
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An element of a tensor of integers, as it is before the kernel starts: `OFFSETS[e]`.
+
+    In statements it is the whole value of an assignment, `e0 = tw.load(OFFSETS[e])`; in data contracts it stands
+    anywhere. To the verifier it is an uninterpreted function of its indices.
+    """
+
+    tensor: str
+    index: tuple[Expr, ...]
+
+
+Expr = Int | Size | Var | Bin | Not | Item
 
 
 def _divide(a: int, b: int) -> int:
@@ -158,7 +170,7 @@ def negate(arg: Expr) -> Expr:
 
 
 def evaluate(expr: Expr, env: Mapping[str, int]) -> int:
-    """The value of `expr` with sizes and variables taken from `env` by name.
+    """The value of `expr` with sizes and variables taken from `env` by name, elements of tensors by `item_key`.
 
     Raises EvaluationError for a name that `env` lacks and for division by zero.
     """
@@ -171,8 +183,23 @@ def evaluate(expr: Expr, env: Mapping[str, int]) -> int:
             return env[name]
         case Not(arg):
             return int(not evaluate(arg, env))
+        case Item(tensor, index):
+            key = item_key(tensor, (evaluate(i, env) for i in index))
+            if key not in env:
+                raise EvaluationError(f"'{key}' has no value")
+            return env[key]
         case Bin(op, lhs, rhs):
             return OPERATIONS[op](evaluate(lhs, env), evaluate(rhs, env))
+
+
+def item_key(tensor: str, index: Iterable[int]) -> str:
+    """The name under which an environment holds one element of a tensor: `OFFSETS[3]`."""
+    return f"{tensor}[{', '.join(map(str, index))}]"
+
+
+def items(expr: Expr) -> Iterator[Item]:
+    """Elements of tensors in `expr`, outermost first."""
+    return (e for e in walk(expr) if isinstance(e, Item))
 
 
 def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
@@ -184,6 +211,8 @@ def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
             return env.get(name, expr)
         case Not(arg):
             return negate(substitute(arg, env))
+        case Item(tensor, index):
+            return Item(tensor, tuple(substitute(i, env) for i in index))
         case Bin(op, lhs, rhs):
             return binary(op, substitute(lhs, env), substitute(rhs, env))
 
@@ -197,6 +226,9 @@ def walk(expr: Expr) -> Iterator[Expr]:
             yield from walk(rhs)
         case Not(arg):
             yield from walk(arg)
+        case Item(_, index):
+            for i in index:
+                yield from walk(i)
         case _:
             pass
 
@@ -224,6 +256,8 @@ def show(expr: Expr, prefix: str = "tw.") -> str:
             case Not(arg):
                 text = f"not {go(arg, 4)}"
                 return f"({text})" if least > 3 else text
+            case Item(tensor, index):
+                return f"{tensor}[{', '.join(go(i, 0) for i in index)}]"
             case Bin(op, lhs, rhs):
                 if op in ("min", "max"):
                     return f"{op}({go(lhs, 0)}, {go(rhs, 0)})"

@@ -259,6 +259,19 @@ class Assumption:
     span: Span = field(default=NO_SPAN, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """A fact about the elements of index tensors, such as `OFFSETS[e] <= OFFSETS[e + 1]`.
+
+    It holds for all values of `variables` for which every index of a tensor in `expr` is inside its dimension. A launch
+    does not check it, because that would wait for the data; the interpreter does, and generated inputs satisfy it.
+    """
+
+    expr: Expr
+    variables: tuple[str, ...] = ()
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One kernel instance (all compile-time arguments fixed), policy or explicit."""
@@ -275,6 +288,7 @@ class Kernel:
     span: Span = field(default=NO_SPAN, compare=False)
     registers: int | None = None
     """Most registers of a thread, of a kernel without roles; None: what the compiler thinks best."""
+    contracts: tuple[Contract, ...] = ()
 
     def param(self, name: str) -> Param:
         """The tensor argument of that name. Raises KeyError."""
@@ -381,6 +395,7 @@ __all__ = [
     "Compute",
     "ComputeOp",
     "ConstParam",
+    "Contract",
     "CpAsync",
     "CpCommit",
     "CpWait",

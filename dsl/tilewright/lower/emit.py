@@ -114,6 +114,9 @@ class FunctionEmitter:
             check_literals(expression, stmt.span)
         self.products.check(stmt)
         match stmt:
+            case ir.Assign(value=ex.Item() as item):
+                line(f"{names(stmt.dst)} = {self._element(item)}")
+                self.defined.add(stmt.dst)
             case ir.Assign():
                 line(f"{names(stmt.dst)} = {text(stmt.value)}")
                 self.defined.add(stmt.dst)
@@ -245,6 +248,22 @@ class FunctionEmitter:
         self.defined &= after_then
         self.products.join(after_products)
 
+    def _element(self, item: ex.Item) -> str:
+        """The load of one element as a scalar of 32 bits."""
+        type_, text = self.kernel.param(item.tensor).type, self.scalars.text
+        place, masks = [self.names(item.tensor)], list[str]()
+        for index, stride, extent in zip(item.index, type_.strides, type_.shape, strict=True):
+            if index != ex.Int(0):
+                factor = text(stride, 10) if isinstance(stride, ex.Int) else self.scalars.wide(stride)
+                scale = "" if stride == ex.Int(1) else f" * ({factor})"
+                place.append(f"{text(index, 9 + bool(scale))}{scale}")
+            # As for tiles: an index that does not exist must not touch foreign memory.
+            masks.append(f"({text(index, 8)} < {text(extent, 8)})")
+            if not self.scalars.is_nonnegative(index):
+                masks.append(f"({text(index, 8)} >= 0)")
+        cast = "" if type_.dtype.name == "i32" else ".to(gl.int32)"
+        return f"gl.load({' + '.join(place)}, mask={' & '.join(masks)}, other=0){cast}"
+
     def _load(self, stmt: ir.Load) -> None:
         tile, dst = self.module.tiles[stmt.dst], self.names(stmt.dst)
         where = self._access(stmt.view, tile, stmt.span)
@@ -369,7 +388,7 @@ def _expressions(stmt: ir.Stmt) -> Iterator[ex.Expr]:
         match value:
             case ex.Int() if isinstance(stmt, ir.Compute):
                 pass  # takes the type of the tile, which the front end has compared it with
-            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not() | ex.Item():
                 yield value
             case ir.View():
                 yield from value.origin

@@ -259,6 +259,10 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
                         used |= {n for e in (*type_.shape, *type_.strides) for n in ex.names(e)}
                 case ir.BufRef(buffer=name, stage=e) | ir.BarRef(barrier=name, slot=e):
                     used |= {name} | ex.names(e)
+                case ex.Item(tensor, index):
+                    tensors.add(tensor)
+                    type_ = kernel.param(tensor).type
+                    used |= {n for e in (*index, *type_.shape, *type_.strides) for n in ex.names(e)}
                 case ex.Size() | ex.Var() | ex.Bin() | ex.Not():
                     used |= ex.names(value)
                 case _:
@@ -352,7 +356,16 @@ def _uses_pointers(module: Module) -> bool:
 
 
 def _pointer_tensors(kernel: ir.Kernel) -> frozenset[str]:
-    return frozenset(s.view.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.Store | ir.CpAsync))
+    found: set[str] = set()
+    for stmt in ir.walk(kernel.body):
+        match stmt:
+            case ir.Load(view=view) | ir.Store(view=view) | ir.CpAsync(view=view):
+                found.add(view.tensor)
+            case ir.Assign(value=ex.Item(tensor)):
+                found.add(tensor)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def _arguments(module: Module) -> tuple[Argument, ...]:

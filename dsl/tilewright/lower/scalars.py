@@ -91,6 +91,9 @@ class Scalars:
             case ex.Bin(op, lhs, rhs):
                 mine = _STRENGTH[op]
                 return f"{self.text(lhs, mine)} {op} {self.text(rhs, mine + 1)}", mine
+            case ex.Item(tensor, index):
+                # Only the value of an assignment is an element of a tensor, and `FunctionEmitter` writes that.
+                raise AssertionError(f"{tensor} is read by a statement of its own, not at {index} in an expression")
             case ex.Not():
                 raise AssertionError("a truth value is written by `condition`")
 
@@ -111,6 +114,8 @@ def host(e: ex.Expr, rename: Callable[[str], str] = str) -> str:
             return rename(name)
         case ex.Not(arg):
             return f"(not {host(arg, rename)})"
+        case ex.Item(tensor):
+            raise AssertionError(f"the host knows no elements of {tensor}")
         case ex.Bin("min" | "max" as op, lhs, rhs):
             return f"{op}({host(lhs, rename)}, {host(rhs, rename)})"
         case ex.Bin("cdiv", lhs, rhs):
@@ -136,7 +141,7 @@ def is_nonnegative(e: ex.Expr, variables: frozenset[str]) -> bool:
             return is_nonnegative(lhs, variables) or is_nonnegative(rhs, variables)
         case ex.Bin("//", lhs, _):
             return is_nonnegative(lhs, variables)
-        case ex.Bin("-"):
+        case ex.Bin("-") | ex.Item():
             return False
         case ex.Bin(op, lhs, rhs):
             return op in _BOOLEAN or (is_nonnegative(lhs, variables) and is_nonnegative(rhs, variables))

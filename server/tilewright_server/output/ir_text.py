@@ -75,7 +75,7 @@ def _value(value: object) -> str:
             return f"{value.barrier}[{ex.show(value.slot)}]"
         case ir.TileRef():
             return value.name
-        case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+        case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not() | ex.Item():
             return ex.show(value)
         case tuple():
             return f"({', '.join(_value(item) for item in value)})"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

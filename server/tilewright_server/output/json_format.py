@@ -80,6 +80,7 @@ def counterexample_facts(example: Counterexample) -> Iterator[tuple[str, object]
     yield "thread", dict(example.thread)
     yield "element", list(example.element)
     yield "values", dict(example.values)
+    yield "tables", dict(example.tables)
     yield "replayed", example.replayed
 
 

@@ -94,8 +94,9 @@ def test_printed_kernels_read_back(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("X[b, h, 0]", "at least one is left to the tile: 2 can be fixed"),
-        ("X[b, h][0]", "2 can be fixed"),
+        ("X[b, h, 0]", "'X' has an index for each of its dimensions here, which leaves one element and no tile"),
+        ("X[b, h, 0, 0]", "'X' has 3 dimensions, and each has an index already"),
+        ("X[b, h][0]", "one element and no tile"),
         ("P[4]", "index 4 of 'P' is outside 0 … 3"),
         ("P[-1]", "index -1 of 'P' is outside 0 … 3"),
         ("X[-1, h]", "index -1 of 'X' is outside 0 … B - 1"),

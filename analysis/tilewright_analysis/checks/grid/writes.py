@@ -46,7 +46,10 @@ class Write:
 
     @property
     def tracked(self) -> bool:
-        """False when origin or surroundings hold values that are not known."""
+        """False when origin or surroundings hold values that are not known, or that data decides."""
+        exprs = (*self.origin, *self.site.conditions, *(e for b in self.site.loops for e in (b.lo, b.hi)))
+        if any(True for e in exprs for _ in ex.items(e)):
+            return False
         names = {n for e in (*self.origin, *self.site.conditions) for n in ex.names(e)}
         for b in self.site.loops:
             names |= ex.names(b.lo) | ex.names(b.hi)

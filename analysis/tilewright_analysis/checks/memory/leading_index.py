@@ -14,7 +14,8 @@ from tilewright.ir import nodes as ir
 
 from ...context import KernelContext, Site, view_span
 from ...report import Obligation
-from ..outcome import settle
+from ..contracts import offered
+from ..outcome import fixes_of, settle
 
 READS, WRITES = "TW201", "TW202"
 
@@ -39,9 +40,11 @@ def _inside(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obli
             f"({ex.show(extent)}): index {at} does not exist."
         )
 
+    offer = offered(context, site, value, extent)
     stores = isinstance(site.stmt, ir.Store | ir.TmaStore)
     return settle(
         context, site, WRITES if stores else READS, "memory",
         f"index {text} of dimension {dim} of {view.tensor} exists",
         context.decide(site, claim), message, span=view_span(site.stmt, view),
+        hint=offer.sentence if offer else "", fixes=fixes_of(offer.fix if offer else None),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from tilewright.source import NO_SPAN, Span
 from ...context import KernelContext, Site, view_span
 from ...integers import sign_claim
 from ...report import Obligation
+from ..contracts import offered
 from ..outcome import assume_fix, fixes_of, settle
 
 CODE = "TW201"
@@ -45,7 +46,11 @@ def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Oblig
         return f"The load of {view.tensor} starts at element {at} of dimension {dim}, before the tensor begins."
 
     what = f"the load of {view.tensor} starts at or after element 0 in dimension {dim}"
-    return settle(context, site, CODE, "memory", what, decision, message, span=view_span(site.stmt, view))
+    offer = offered(context, site, origin, None)
+    return settle(
+        context, site, CODE, "memory", what, decision, message, span=view_span(site.stmt, view),
+        hint=offer.sentence if offer else "", fixes=fixes_of(offer.fix if offer else None),
+    )  # fmt: skip
 
 
 def _end(context: KernelContext, site: Site, view: ir.View, dim: int, extent: ex.Expr) -> Obligation:

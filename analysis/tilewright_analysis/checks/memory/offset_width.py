@@ -192,7 +192,7 @@ def _scalars(stmt: ir.Stmt) -> Iterator[ex.Expr]:
         return
     for operand in ir.operands(stmt):
         match operand:
-            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not():
+            case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not() | ex.Item():
                 yield operand
             case ir.View(origin=origin):
                 yield from origin

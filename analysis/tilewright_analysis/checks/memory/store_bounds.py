@@ -14,7 +14,8 @@ from tilewright.ir import nodes as ir
 from ...context import KernelContext, Site, view_span
 from ...integers import sign_claim
 from ...report import Obligation
-from ..outcome import settle
+from ..contracts import offered
+from ..outcome import fixes_of, settle
 
 CODE = "TW202"
 
@@ -36,4 +37,8 @@ def _start(context: KernelContext, site: Site, view: ir.View, dim: int) -> Oblig
         return f"The store to {view.tensor} starts at element {at} of dimension {dim}, before the tensor begins."
 
     what = f"the store to {view.tensor} starts at or after element 0 in dimension {dim}"
-    return settle(context, site, CODE, "memory", what, decision, message, span=view_span(site.stmt, view))
+    offer = offered(context, site, origin, None)
+    return settle(
+        context, site, CODE, "memory", what, decision, message, span=view_span(site.stmt, view),
+        hint=offer.sentence if offer else "", fixes=fixes_of(offer.fix if offer else None),
+    )  # fmt: skip
