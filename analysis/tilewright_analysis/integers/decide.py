@@ -55,6 +55,9 @@ class Decider:
         """
         if not question.has_items:
             return self._decide_plain(question)
+        weaker = question.without_items()
+        if weaker is not None and self.proves(weaker):
+            return self._decide_plain(weaker)
         plain = self.functions.plain(question)
         decision = self._decide_plain(plain.question)
         return self._with_tables(plain, decision) if decision.verdict == "refuted" else decision
@@ -90,6 +93,9 @@ class Decider:
     def proves(self, question: Question) -> bool:
         """True if the claim is shown with little effort; False says nothing."""
         if question.has_items:
+            weaker = question.without_items()
+            if weaker is not None and self.proves(weaker):
+                return True
             question = self.functions.plain(question).question
         plain, _ = _canonical(question.focused)
         known = self._known.get(plain)

@@ -71,6 +71,19 @@ class Question:
         """True when elements of tensors occur."""
         return any(isinstance(e, ex.Item) for part in self.expressions() for e in ex.walk(part))
 
+    def without_items(self) -> Question | None:
+        """A question from fewer facts, without elements: its proof is one of this question. None if the claim has any."""
+        if any(True for _ in ex.items(self.claim)):
+            return None
+        facts = tuple(f for f in self.facts if not any(True for _ in ex.items(f)))
+        binders = tuple(
+            Binder(b.name, b.label, "free", span=b.span)
+            if b.bounded and any(True for e in (b.lo, b.hi) for _ in ex.items(e))
+            else b
+            for b in self.binders
+        )
+        return Question(self.claim, facts, binders)
+
     @cached_property
     def relevant(self) -> frozenset[str]:
         """Names that the claim depends on, through facts and bounds."""
