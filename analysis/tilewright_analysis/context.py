@@ -98,7 +98,7 @@ class KernelContext:
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """Every statement in source order."""
-        walker = _Walker(tuple(a.expr for a in self.kernel.assumptions))
+        walker = _Walker(tuple(a.expr for a in self.kernel.assumptions), self.kernel)
         walker.block(self.kernel.body, {}, ())
         return tuple(walker.sites)
 
@@ -180,6 +180,16 @@ class KernelContext:
         """Sites of statements of the given classes."""
         return (s for s in self.sites if isinstance(s.stmt, kinds))
 
+    @cached_property
+    def definitions(self) -> Mapping[str, Site]:
+        """The statement that computes a register tile, for those that one statement alone computes."""
+        found: dict[str, list[Site]] = {}
+        for site in self.sites:
+            name = getattr(site.stmt, "dst", None)
+            if isinstance(name, str) and self.tile(name) is not None:
+                found.setdefault(name, []).append(site)
+        return {name: made[0] for name, made in found.items() if len(made) == 1}
+
     def alloc_span(self, name: str) -> Span:
         """Where a buffer or barrier is allocated."""
         for stmt in ir.walk(self.kernel.body):
@@ -218,7 +228,8 @@ Scope = tuple[Binder, ...]
 class _Walker:
     """Symbolic execution of scalars: assignments are substituted, values carried around loops become free symbols."""
 
-    def __init__(self, assumptions: Sequence[ex.Expr]) -> None:
+    def __init__(self, assumptions: Sequence[ex.Expr], kernel: ir.Kernel) -> None:
+        self._kernel = kernel
         self.sites: list[Site] = []
         self._facts = list(assumptions)
         self._conditions: list[ex.Expr] = []
@@ -234,6 +245,14 @@ class _Walker:
 
     def _statement(self, stmt: ir.Stmt, env: Env, scope: Scope) -> Scope:
         match stmt:
+            case ir.Assign(dst=dst, value=ex.Item(tensor) as item):
+                env[dst], scope = self._resolve(item, env, scope, stmt.span)
+                # Whoever comes after an access may take it that the element exists; that is the access's obligation.
+                extents = self._kernel.param(tensor).type.shape
+                indices = env[dst].index if isinstance(env[dst], ex.Item) else ()
+                for index, extent in zip(indices, extents, strict=True):
+                    self._facts += [ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, extent)]
+                return scope
             case ir.Assign(dst=dst, value=value):
                 new, scope = self._resolve(value, env, scope, stmt.span)
                 if sum(1 for _ in ex.walk(new)) > _MAX_NODES:

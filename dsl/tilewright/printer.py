@@ -184,6 +184,11 @@ class _Printer:
             case ir.Store():
                 via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
                 return f"tw.store({self.view(stmt.view)}, {self.tile(stmt.src)}{via})"
+            case ir.Gather():
+                other = "" if stmt.other is None else f", other={_number(stmt.other)}"
+                return self.result(stmt.dst, f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})", _ATOM)
+            case ir.Scatter():
+                return f"tw.store({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
             case ir.Mma():
                 how = f', precision="{stmt.precision}"' if stmt.precision else ""
                 text = f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)}{how})"
@@ -289,6 +294,12 @@ class _Printer:
         fixed, origin = view.origin[: view.lead], view.origin[view.lead :]
         index = f"[{', '.join(map(ex.show, fixed))}]" if fixed else ""
         return f"{view.tensor}{index}.tile(({_tuple(map(ex.show, origin))}), ({_tuple(map(str, view.tile_shape))}))"
+
+    def points(self, stmt: ir.Gather | ir.Scatter) -> str:
+        return f"{stmt.tensor}.at(({_tuple(self.operand(i) for i in stmt.index)}))"
+
+    def mask(self, stmt: ir.Gather | ir.Scatter) -> str:
+        return f", mask={self.tile(stmt.mask.name)}" if stmt.mask is not None else ""
 
     def stage(self, ref: ir.BufRef) -> str:
         type_ = self.kernel.types[ref.buffer]
@@ -416,6 +427,10 @@ def _tiles_read(stmt: ir.Stmt) -> list[str]:
             return [a.name for a in args if isinstance(a, ir.TileRef)]
         case ir.Store(src=src) | ir.SharedStore(src=src):
             return [src]
+        case ir.Gather(index=index, mask=mask):
+            return [i.name for i in (*index, mask) if isinstance(i, ir.TileRef)]
+        case ir.Scatter(index=index, mask=mask, src=src):
+            return [*(i.name for i in (*index, mask) if isinstance(i, ir.TileRef)), src]
         case ir.Mma(a=a, b=b, acc=acc):
             return [a, b, acc]
         case ir.Wgmma(a=ir.TileRef(name=a), acc=acc):

@@ -227,19 +227,26 @@ def load(view: TensorElement) -> Any: ...
 
 @overload
 def load(
-    view: View, *, other: float | None = None, via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto"
+    view: View,
+    *,
+    mask: Tile | None = None,
+    other: float | None = None,
+    via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto",
 ) -> Tile: ...
 
 
 def load(
     view: View | TensorElement,
     *,
+    mask: Tile | None = None,
     other: float | None = None,
     via: Literal["auto", "direct", "cp_async", "tma", "buffer"] = "auto",
 ) -> Any:
     """The elements of `view`. Elements outside the tensor read as `other`; without it the whole view must be inside.
 
-    `tw.load(OFFSETS[e])`, an element of a tensor of integers, is a scalar that indices and loop bounds may use.
+    Where `mask`, a tile of truth values, is false, nothing is read and the element is `other`. With `A.at(…)` every
+    other index must be inside. `tw.load(OFFSETS[e])`, an element of a tensor of integers, is a scalar that indices and
+    loop bounds may use.
     `via="tma"` and `via="cp_async"` (in a pipeline) fill with zeros what is outside. `via="buffer"`: AMD's buffer
     instructions, whose offsets within a tile have 32 bits.
 
@@ -248,8 +255,12 @@ def load(
     in_kernel("load")
 
 
-def store(view: View, tile: Tile, *, via: Literal["auto", "direct", "tma", "buffer"] = "auto") -> None:
-    """Write the elements of `tile` that lie inside the tensor; the rest of the view is dropped.
+def store(
+    view: View, tile: Tile, *, mask: Tile | None = None, via: Literal["auto", "direct", "tma", "buffer"] = "auto"
+) -> None:
+    """Write the elements of `tile` that lie inside the tensor and where `mask` is true; the rest is dropped.
+
+    With `A.at(…)` every index where `mask` is true must be inside.
 
     `tw.store(C.tile((i, j), (64, 128)), acc.to(f16))`: equal shapes and element types.
     """

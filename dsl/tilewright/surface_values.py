@@ -217,6 +217,13 @@ class Global:
         """
         in_kernel("index")
 
+    def at(self, index: Any) -> View:
+        """Single elements: one for each element of the i32 tiles in `index`, one entry a dimension, tile or scalar.
+
+        The tiles broadcast to the shape of the view: `A.at((rows[:, None], columns[None, :]))`.
+        """
+        in_kernel("at")
+
     def tile(self, origin: Any, shape: Any) -> View:
         """The tile of `shape` elements whose first element is at `origin` (one entry a dimension, in elements)."""
         in_kernel("tile")

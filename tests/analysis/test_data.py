@@ -163,7 +163,7 @@ def test_what_no_table_satisfies_is_said() -> None:
         ("tw.assume(lambda t: Y[t] > 0)", "TW004", "'Y' holds i64; convert the tensor to i32"),
         ("n = tw.load(Y[0])\n    tw.assume(IDS[0] < n)", "TW004", "'Y' holds i64"),
         ("n = tw.load(IDS[0])\n    tw.assume(IDS[0] < n)", "TW005", "this one names 'n'"),
-        ("f = lambda t: t", "TW005", "lambda is for contracts about data"),
+        ("f = lambda t: t", "TW005", "lambda is not supported but in tw.assume"),
         ("n = tw.load(IDS[0], other=0.0)", "TW009", "neither other= nor via="),
         ("n = IDS[0] + 1", "TW003", "an element of 'IDS' in memory"),
         ("n = tw.load(IDS[0].tile((0,), (4,)))", "TW003", "leaves one element and no tile"),

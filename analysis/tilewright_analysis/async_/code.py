@@ -309,6 +309,15 @@ class Load(Instr):
 
 
 @dataclass(slots=True, eq=False)
+class Gather(Instr):
+    """Single elements of a tensor to registers: a tile of `rank` axes, of whose coordinates nothing is known."""
+
+    dst: str
+    tensor: str
+    rank: int
+
+
+@dataclass(slots=True, eq=False)
 class Store(Instr):
     """Registers to global memory."""
 

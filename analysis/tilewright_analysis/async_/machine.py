@@ -48,7 +48,7 @@ class Machine:
             c.CpAsync: self._cp_async, c.CpCommit: self._cp_commit, c.CpWait: self._cp_wait,
             c.SharedLoad: self._shared_load, c.SharedStore: self._shared_store, c.Wgmma: self._wgmma,
             c.WgmmaWait: self._wgmma_wait, c.Mma: self._mma, c.Fence: self._fence, c.RoleSync: self._sync,
-            c.Compute: self._compute, c.Load: self._load, c.Store: self._store,
+            c.Compute: self._compute, c.Load: self._load, c.Gather: self._gather, c.Store: self._store,
         }  # fmt: skip
 
     def run(self, s: State) -> tuple[int, int, int] | None:
@@ -392,6 +392,10 @@ class Machine:
 
     def _load(self, s: State, p: Process, o: c.Load) -> bool:
         self._assign(s, p, o, o.dst, self.tags.loaded(p, o.box))
+        return True
+
+    def _gather(self, s: State, p: Process, o: c.Gather) -> bool:
+        self._assign(s, p, o, o.dst, Value((None,) * o.rank, source=o.tensor))
         return True
 
     def _store(self, s: State, p: Process, o: c.Store) -> bool:

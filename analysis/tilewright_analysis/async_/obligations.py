@@ -36,12 +36,18 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
             case ir.ExpectTags():
                 out.append(Obligation("TW106", _id(s), shown(s, s.cond), s.span))
                 continue
+            case ir.Scatter(src=name):
+                # Where its elements go is for index tiles to say; what they are is not.
+                view = None
             case _:
                 continue
+        tensor = s.tensor if isinstance(s, ir.Scatter) else view.tensor if view is not None else ""
         if name in contracted:
-            what = f"the value stored to {view.tensor} is contracted exactly once over all of its dimension"
+            what = f"the value stored to {tensor} is contracted exactly once over all of its dimension"
             out.append(Obligation("TW102", _id(s), what, s.span))
-        what = f"elements stored to {view.tensor} carry its coordinates"
+        if view is None:
+            continue
+        what = f"elements stored to {tensor} carry its coordinates"
         out.append(Obligation("TW103", _id(s), what, s.span))
     out += _memory(stmts)
     out += _barriers(kernel, stmts)

@@ -103,6 +103,13 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.Compute(
                 stmt, tuple(shape(n) for n in tiles), shape(stmt.dst), stmt=stmt, reads=tiles, writes=stmt.dst
             )  # fmt: skip
+        case ir.Gather():
+            read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
+            instr = c.Gather(stmt.dst, stmt.tensor, len(shape(stmt.dst)), stmt=stmt, reads=read, writes=stmt.dst)
+        case ir.Scatter():
+            read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
+            nowhere = c.Box(stmt.tensor, (), (), ())
+            instr = c.Store(nowhere, stmt.src, stmt=stmt, reads=(*read, stmt.src))
         case ir.Load():
             instr = c.Load(stmt.dst, box(stmt.view), stmt=stmt, writes=stmt.dst)
         case ir.Store():

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ..context import KernelContext
 from ..report import Family, Obligation
 from . import asynchronous
-from .grid import roles_agree, tile_map
+from .grid import point_map, roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
-from .memory import global_order, leading_index, load_bounds, offset_width, ring_index, store_bounds
+from .memory import global_order, leading_index, load_bounds, offset_width, point_bounds, ring_index, store_bounds
 from .resources import instructions, role_warps, shared_memory, threads_registers
 from .tags import coverage, precision, scale, validity
 
@@ -43,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory.leading_index", "memory", ("TW201", "TW202"), leading_index.check),
     Check("memory.load_bounds", "memory", ("TW201",), load_bounds.check),
     Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
+    Check("memory.point_bounds", "memory", ("TW201", "TW202"), point_bounds.check),
     Check("memory.global_order", "memory", ("TW206",), global_order.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
@@ -51,5 +52,6 @@ CHECKS: tuple[Check, ...] = (
     Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),
     Check("tags.precision", "tags", ("TW107",), precision.check),
+    Check("grid.point_map", "grid", ("TW302", "TW303"), point_map.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
 )

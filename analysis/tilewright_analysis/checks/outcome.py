@@ -141,6 +141,10 @@ def _described(stmt: ir.Stmt) -> str:
     match stmt:
         case ir.Load(view=view) | ir.TmaLoad(view=view) | ir.CpAsync(view=view):
             return f"the load of {view.tensor}"
+        case ir.Gather(tensor=tensor):
+            return f"the load of {tensor}"
+        case ir.Scatter(tensor=tensor):
+            return f"the store to {tensor}"
         case ir.Store(view=view) | ir.TmaStore(view=view):
             return f"the store to {view.tensor}"
         case ir.Assign(value=ex.Item(tensor)):

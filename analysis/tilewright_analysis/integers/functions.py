@@ -74,13 +74,6 @@ class Functions:
             )
             for b in question.binders
         ]  # fmt: skip
-        # What the question speaks of was loaded before; that it exists is an obligation of the load.
-        facts += [
-            part
-            for term in list(work.terms.values())
-            for i, extent in zip(term.index, self.extents.get(term.tensor, ()), strict=False)
-            for part in work.inside(i, extent)
-        ]
         facts += work.knowledge()
         return Plain(Question(claim, tuple(facts), _placed(binders, work.terms)), tuple(work.terms.values()))
 

@@ -72,7 +72,7 @@ class Question:
         return any(isinstance(e, ex.Item) for part in self.expressions() for e in ex.walk(part))
 
     def without_items(self) -> Question | None:
-        """A question from fewer facts, without elements: its proof is one of this question. None if the claim has any."""
+        """A question from fewer facts, without elements: its proof is one of this. None if the claim has elements."""
         if any(True for _ in ex.items(self.claim)):
             return None
         facts = tuple(f for f in self.facts if not any(True for _ in ex.items(f)))

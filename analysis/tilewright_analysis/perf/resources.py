@@ -146,6 +146,10 @@ def _uses(stmt: ir.Stmt) -> set[str]:
             return {a, acc}
         case ir.Wgmma(acc=acc):
             return {acc}
+        case ir.Gather(index=index, mask=mask):
+            return {i.name for i in (*index, mask) if isinstance(i, ir.TileRef)}
+        case ir.Scatter(index=index, mask=mask, src=src):
+            return {src, *(i.name for i in (*index, mask) if isinstance(i, ir.TileRef))}
         case ir.Store(src=src) | ir.SharedStore(src=src):
             return {src}
         case _:

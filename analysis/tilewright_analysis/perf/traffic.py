@@ -177,6 +177,8 @@ class _Counter:
             case ir.TmaLoad(view=view):
                 self._access(view, "tma", False, stmt.span, env, mask)
                 self.work.shared += self._runs(mask) * self._box(view)
+            case ir.Gather() | ir.Scatter():
+                self._points(stmt, mask)
             case ir.Store(view=view):
                 self._access(view, "direct", True, stmt.span, env, mask)
             case ir.TmaStore(view=view):
@@ -224,6 +226,16 @@ class _Counter:
 
     def _box(self, view: ir.View) -> int:
         return int(np.prod(view.shape)) * self.kernel.param(view.tensor).type.dtype.bytes
+
+    def _points(self, stmt: ir.Gather | ir.Scatter, mask: Value) -> None:
+        """Single elements: as many bytes as the tile has, each asked for and fetched once; masks are not followed."""
+        tile = self.kernel.types[stmt.dst if isinstance(stmt, ir.Gather) else stmt.src]
+        assert isinstance(tile, TileType)
+        box = int(np.prod(tile.shape)) * self.kernel.param(stmt.tensor).type.dtype.bytes
+        moved = self._runs(mask) * box
+        self.work.accesses.append(
+            Access(stmt.tensor, "direct", isinstance(stmt, ir.Scatter), stmt.span, tile.shape, box, moved, moved)
+        )
 
     def _access(self, view: ir.View, kind: Kind, write: bool, span: Span, env: dict[str, Value], mask: Value) -> None:
         param = self.kernel.param(view.tensor)

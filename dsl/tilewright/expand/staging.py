@@ -211,6 +211,12 @@ def _reading(stmt: ir.Stmt, old: str, new: str) -> ir.Stmt:
             return replace(stmt, src=name(src))
         case ir.Tag() | ir.ExpectTags():
             return moved(stmt, lambda of: name(of) if isinstance(of, str) else of)
+        case ir.Gather(index=index, mask=mask) | ir.Scatter(index=index, mask=mask):
+            at = tuple(ir.TileRef(name(i.name)) if isinstance(i, ir.TileRef) else i for i in index)
+            chosen = ir.TileRef(name(mask.name)) if mask is not None else None
+            if isinstance(stmt, ir.Scatter):
+                return replace(stmt, index=at, mask=chosen, src=name(stmt.src))
+            return replace(stmt, index=at, mask=chosen)
         case _:
             return stmt
 

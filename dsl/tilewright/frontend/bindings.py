@@ -17,7 +17,17 @@ from tree_sitter import Node
 from tilewright import dtypes
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import parts, text
-from tilewright.frontend.values import Helper, Method, RangeValue, RoleValue, TensorSlice, Unusable, Value, describe
+from tilewright.frontend.values import (
+    Helper,
+    Method,
+    Points,
+    RangeValue,
+    RoleValue,
+    TensorSlice,
+    Unusable,
+    Value,
+    describe,
+)
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir import tagging
@@ -26,6 +36,7 @@ from tilewright.ir.types import ScalarType, TileType, Type
 from tilewright.problem import Problem, Related
 from tilewright.source import Span
 
+SCALARS_UNION = ex.Int | ex.Size | ex.Var | ex.Bin | ex.Not | ex.Item
 SCALARS = (ex.Int, ex.Size, ex.Var, ex.Bin, ex.Not, ex.Item)
 # Names that printed kernels use for something else.
 _PRINTED = frozenset(("tw", "range", "min", "max", "float", "Global", "Const", *dtypes.ALL))
@@ -242,6 +253,9 @@ class Bindings:
                 return tuple(self.kept(v, wanted, node, changes) for v in value)
             case ir.View():
                 return replace(value, origin=tuple(scalar(o) for o in value.origin))
+            case Points():
+                held = [self.kept(i, wanted, node, changes) if not isinstance(i, float) else i for i in value.index]
+                return replace(value, index=tuple(i for i in held if isinstance(i, ir.TileRef | SCALARS_UNION)))
             case TensorSlice():
                 return replace(value, prefix=tuple(scalar(e) for e in value.prefix))
             case ir.BufRef():

@@ -54,7 +54,7 @@ class DataOperations(TagOperations):
     def lambda_node(self, node: Node) -> Value:
         """`lambda e: OFFSETS[e] <= OFFSETS[e + 1]`, the argument of `tw.assume`."""
         if not self.in_contract:
-            raise self.fault("TW005", "lambda is for contracts about data: tw.assume(lambda e: IDS[e] < E)", node)
+            raise self.fault("TW005", "lambda is not supported but in tw.assume, tw.tag and tw.expect", node)
         parameters = child(node, "parameters")
         names = [n for n in (parts(parameters) if parameters is not None else [])]
         if not names or any(n.type != "identifier" for n in names):
@@ -101,11 +101,12 @@ class DataOperations(TagOperations):
     def stored_index_tensors(self) -> Iterator[tuple[str, str]]:
         """Tensors whose elements are taken as fixed although the kernel stores to them, and what takes them so."""
         block = tuple(self.block)
-        stored = {
-            view.tensor
-            for s in ir.walk(block)
-            if isinstance(view := getattr(s, "view", None), ir.View) and isinstance(s, ir.Store | ir.TmaStore)
-        }
+        stored: set[str] = set()
+        for stmt in ir.walk(block):
+            if isinstance(stmt, ir.Store | ir.TmaStore):
+                stored.add(stmt.view.tensor)
+            elif isinstance(stmt, ir.Scatter):
+                stored.add(stmt.tensor)
         for stmt in ir.walk(block):
             if isinstance(stmt, ir.Assign) and isinstance(stmt.value, Item) and stmt.value.tensor in stored:
                 yield stmt.value.tensor, f"loads scalars from '{stmt.value.tensor}'"

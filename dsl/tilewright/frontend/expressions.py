@@ -250,10 +250,10 @@ class Expressions(TileOperators):
                 return self.tile_type(value).dtype
             case (ir.TileRef() | ir.BufRef() | SharedBuffer(), "T"):
                 return self.call(node, Builtin("transpose"), [value], {})
-            case (ir.TileRef(), "to") | (Tensor() | TensorSlice(), "tile"):
+            case (ir.TileRef(), "to") | (Tensor() | TensorSlice(), "tile" | "at"):
                 return Method(value, name)
             case _:
-                hint = "; tensors have .tile, .shape and .dtype" if isinstance(value, Tensor | TensorSlice) else ""
+                hint = "; tensors have .tile, .at, .shape and .dtype" if isinstance(value, Tensor | TensorSlice) else ""
                 raise self.fault("TW002", f"{describe(value)} has no '{name}'{hint}", where)
 
     def module_attribute(self, node: Node, name: str) -> Value:

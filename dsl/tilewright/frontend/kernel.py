@@ -59,7 +59,8 @@ def elaborate_kernel(
     body = need(function, "body")
     work.counts = count_assignments(body)
     work.run_block(body)
-    if not any(isinstance(s, ir.Store | ir.TmaStore) for s in ir.walk(tuple(work.block))) and not work.problems:
+    stores = (ir.Store, ir.TmaStore, ir.Scatter)
+    if not any(isinstance(s, stores) for s in ir.walk(tuple(work.block))) and not work.problems:
         work.problems.append(
             Problem(
                 "TW005",

@@ -14,8 +14,8 @@ from tree_sitter import Node
 
 from tilewright import dtypes
 from tilewright.dtypes import DType
-from tilewright.frontend.data import DataOperations
 from tilewright.frontend.elaborate import SCALARS
+from tilewright.frontend.points import PointOperations
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
@@ -37,7 +37,7 @@ _MOST_DIES = 64
 _ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
-class Operations(DataOperations):
+class Operations(PointOperations):
     """Evaluates calls of built-in operations and methods."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:

@@ -42,6 +42,15 @@ class TensorSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class Points:
+    """`A.at((rows, cols))`: elements of a tensor, one for each element of the index tiles; `shape` is theirs."""
+
+    tensor: str
+    index: tuple[ir.Operand, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SharedBuffer:
     """A shared-memory allocation."""
 
@@ -168,7 +177,8 @@ Value = (
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
     | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | Lambda
-    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Condition | Unusable
+    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Condition | Points
+    | Unusable
 )  # fmt: skip
 
 
@@ -227,6 +237,8 @@ def describe(value: Value) -> str:
             return "a choice"
         case Helper(name=name):
             return f"the helper '{name}'"
+        case Points(tensor=tensor):
+            return f"a view of single elements of '{tensor}'"
         case Lambda():
             return "a function of elements"
         case Tagged():

@@ -91,6 +91,24 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                 vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
                 wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps, warp_size=tile.layout.warp_size)
                 new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
+            case ir.Gather() | ir.Scatter():
+                own = tiles[stmt.dst if isinstance(stmt, ir.Gather) else stmt.src]
+                wanted = own.layout
+                if isinstance(stmt, ir.Scatter) and wanted is not None and _is_fragment(wanted):
+                    width = 128 // max(8, own.dtype.bits)
+                    wanted = default_blocked(own.shape, 128 // width, wanted.warps, warp_size=wanted.warp_size)
+                if wanted is None:
+                    return None
+
+                def held(name: str, layout: DistributedLayout = wanted) -> str:
+                    return need(name, layout, "elements and their indices lie in one layout")
+
+                index = tuple(ir.TileRef(held(i.name)) if isinstance(i, ir.TileRef) else i for i in stmt.index)
+                mask = ir.TileRef(held(stmt.mask.name)) if stmt.mask is not None else None
+                if isinstance(stmt, ir.Scatter):
+                    new = replace(stmt, index=index, mask=mask, src=held(stmt.src))
+                else:
+                    new = replace(stmt, index=index, mask=mask)
             case _:
                 return None
         return (*before, new, *after)

@@ -16,6 +16,7 @@ from tilewright.infer.rules import (
     wgmma_layout,
 )
 from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Int
 from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
@@ -111,6 +112,9 @@ class Solver:
                 vector = vector_elements(view, self.kernel.param(view.tensor), self.divisors, masked=False)
                 self.facts[name].vectors.append(vector)
                 self.facts[name].loaded = True
+            case ir.Gather(dst=name):
+                self.facts[name].vectors.append(self._gathered(stmt))
+                self.facts[name].loaded = True
             case ir.SharedLoad(dst=name):
                 self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
                 self.facts[name].loaded = True
@@ -121,6 +125,16 @@ class Solver:
                 self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
             case _:
                 pass
+
+    def _gathered(self, stmt: ir.Gather) -> int:
+        """Elements that one access may move: indices along the last axis alone are taken to be consecutive."""
+        last = stmt.index[-1]
+        param = self.kernel.param(stmt.tensor)
+        if not isinstance(last, ir.TileRef) or any(n > 1 for n in self.tiles[last.name].shape[:-1]):
+            return 1
+        origin = (*(Int(0) for _ in stmt.index),)
+        view = ir.View(stmt.tensor, origin, (1,) * len(origin))
+        return vector_elements(view, param, self.divisors, masked=True)
 
     def _anchor(self, name: str, layout: DistributedLayout, why: str, matrix: bool = False) -> None:
         group = self.classes[name]
@@ -238,6 +252,9 @@ def _tile_names(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[str]:
             names = (name,)
         case ir.Store(src=name) | ir.SharedStore(src=name):
             names = (name,)
+        case ir.Gather() | ir.Scatter():
+            own = stmt.dst if isinstance(stmt, ir.Gather) else stmt.src
+            names = (own, *(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef)))
         case ir.Mma():
             names = (stmt.dst, stmt.a, stmt.b, stmt.acc)
         case ir.Wgmma(a=ir.TileRef(name=a)):
@@ -255,6 +272,12 @@ def _operands(stmt: ir.Compute, tiles: dict[str, TileType]) -> list[str]:
 
 def _same(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, str]]:
     """Pairs of names that want one layout."""
+    if isinstance(stmt, ir.Gather | ir.Scatter):
+        own = [i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef)]
+        first, *rest = [stmt.dst, *own] if isinstance(stmt, ir.Gather) else own
+        for name in rest:
+            yield first, name
+        return
     if not isinstance(stmt, ir.Compute) or stmt.dst not in tiles:
         return
     rank = len(tiles[stmt.dst].shape)

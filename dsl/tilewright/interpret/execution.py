@@ -124,6 +124,7 @@ def execute_compiled(
 def outputs(kernel: ir.Kernel) -> tuple[str, ...]:
     """Names of the tensors that a kernel stores to, in parameter order."""
     stored = {s.view.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore)}
+    stored |= {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Scatter)}
     return tuple(p.name for p in kernel.params if p.name in stored)
 
 

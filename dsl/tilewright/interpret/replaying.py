@@ -91,7 +91,8 @@ def random_arguments(
     generator = np.random.default_rng(seed)
     given = {**index_tables(kernel, sizes, generator), **(tables or {})}
     loads = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
-    poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads}
+    gathers = {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Gather)}
+    poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads} - gathers
     arrays: list[Array] = []
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.type.shape)
@@ -150,7 +151,8 @@ def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -
 
 def _store_span(kernel: ir.Kernel, tensor: str) -> Span:
     stores = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore) and s.view.tensor == tensor]
-    return stores[0].span if stores else kernel.span
+    scatters = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Scatter) and s.tensor == tensor]
+    return (*stores, *scatters)[0].span if stores or scatters else kernel.span
 
 
 def _with_strides(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Array:

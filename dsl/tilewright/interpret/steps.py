@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.interpret import async_steps, named_tags, shared_steps, tensor_steps
+from tilewright.interpret import async_steps, named_tags, point_steps, shared_steps, tensor_steps
 from tilewright.interpret.compute import compute, matrix_product
 from tilewright.interpret.machine import Events, Process, Tile
 from tilewright.interpret.memory import Tensor
@@ -35,7 +35,7 @@ Steps = tuple[Step, ...]
 
 _PRIVATE = (
     ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.AllocTensor, ir.Load,
-    ir.Tag, ir.ExpectTags,
+    ir.Gather, ir.Tag, ir.ExpectTags,
 )  # fmt: skip
 
 
@@ -85,7 +85,8 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return lambda process: None
         case _:
             run = (
-                shared_steps.compile_step(stmt, operands)
+                point_steps.compile_step(stmt, operands)
+                or shared_steps.compile_step(stmt, operands)
                 or async_steps.compile_step(stmt, operands)
                 or tensor_steps.compile_step(stmt, operands)
                 or named_tags.compile_step(stmt, operands)

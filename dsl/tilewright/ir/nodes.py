@@ -46,6 +46,7 @@ from tilewright.ir.explicit import (
     WgmmaWait,
 )
 from tilewright.ir.expr import Expr
+from tilewright.ir.gather import Gather, Scatter
 from tilewright.ir.orders import ColumnMajor, Grouped, Order, RowMajor, Xcd, xcd_number
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
 from tilewright.ir.types import GlobalType, Type
@@ -404,6 +405,7 @@ __all__ = [
     "Expr",
     "FenceAsync",
     "For",
+    "Gather",
     "Grouped",
     "If",
     "Kernel",
@@ -421,6 +423,7 @@ __all__ = [
     "Roles",
     "RowMajor",
     "SCANS",
+    "Scatter",
     "SharedLoad",
     "SharedStore",
     "Stmt",

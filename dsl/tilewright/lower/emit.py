@@ -13,6 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TensorMemoryType, TileType
 from tilewright.layout import SharedLayout, Swizzled, default_blocked
 from tilewright.lower.errors import LoweringError
+from tilewright.lower.points import pointers
 from tilewright.lower.products import Products
 from tilewright.lower.scalars import Scalars, check_literals
 from tilewright.lower.text import Names, Writer, comment
@@ -131,6 +132,8 @@ class FunctionEmitter:
                 self.defined.add(stmt.dst)
             case ir.Store():
                 self._store(stmt)
+            case ir.Gather() | ir.Scatter():
+                self._points(stmt)
             case ir.Mma():
                 function = f"{self._cdna}.mfma" if stmt.instr == "mfma" else "mma_v2"
                 line(f"{names(stmt.dst)} = {function}({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
@@ -276,6 +279,21 @@ class FunctionEmitter:
         other = number(stmt.other) if tile.dtype.is_float else str(int(stmt.other))
         with self._inside_first(stmt.view, lambda: self._call(*load)):
             self._call(*load, f"mask={where.mask}", f"other={other}")
+
+    def _points(self, stmt: ir.Gather | ir.Scatter) -> None:
+        """A load or store through a tile of pointers."""
+        where = pointers(stmt, self.kernel.param(stmt.tensor), self.names, self.scalars, self.hoisted)
+        mask = [f"mask={self.names(stmt.mask.name)}"] if stmt.mask is not None else []
+        if isinstance(stmt, ir.Scatter):
+            self._call("gl.store", where, self.names(stmt.src), *mask)
+            return
+        self._own_warps(stmt.dst, stmt.span)
+        other: list[str] = []
+        if stmt.other is not None and mask:
+            tile = self.module.tiles[stmt.dst]
+            other = [f"other={number(stmt.other) if tile.dtype.is_float else int(stmt.other)}"]
+        self._call(f"{self.names(stmt.dst)} = gl.load", where, *mask, *other)
+        self.defined.add(stmt.dst)
 
     def _store(self, stmt: ir.Store) -> None:
         src = self.names(stmt.src)

@@ -86,6 +86,13 @@ class Flow:
         match stmt:
             case ir.Load():
                 tiles[stmt.dst] = self._load(stmt)
+            case ir.Gather():
+                inside = loaded(self._context.kernel.param(stmt.tensor).type.dtype)
+                if stmt.mask is None:
+                    tiles[stmt.dst] = uniform(inside)
+                else:
+                    fill = constant(stmt.other or 0.0)
+                    tiles[stmt.dst] = unknown(inside | fill, "its mask is not followed")
             case ir.Compute():
                 tiles[stmt.dst] = self._compute(stmt, tiles)
             case ir.Mma():

@@ -1,0 +1,120 @@
+"""Gathers and scatters: single elements of a tensor at indices that register tiles hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.interpret.machine import Process, Tile
+from tilewright.interpret.memory import Tensor, first_true
+from tilewright.interpret.numeric import STORAGE, decode, encode, to_dtype
+from tilewright.interpret.operands import Operands, StepRun
+from tilewright.interpret.tags import Tag
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
+
+Index = npt.NDArray[np.int64]
+Chosen = npt.NDArray[np.bool_]
+
+
+def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
+    """The step of a statement of this module; None for any other."""
+    match stmt:
+        case ir.Gather():
+            return _gather(stmt, operands)
+        case ir.Scatter():
+            return _scatter(stmt, operands)
+        case _:
+            return None
+
+
+def _gather(stmt: ir.Gather, operands: Operands) -> StepRun:
+    kind = operands.types[stmt.dst]
+    assert isinstance(kind, TileType)
+    index_of = _index(stmt, operands, kind.shape)
+    other = 0.0 if stmt.other is None else stmt.other
+
+    def run(process: Process) -> None:
+        tensor, index, chosen = index_of(process)
+        data = np.full(kind.shape, to_dtype(np.asarray(other), kind.dtype), STORAGE[kind.dtype.name])
+        data[chosen] = decode(tensor.array[tuple(i[chosen] for i in index)], kind.dtype)
+        tag = Tag((None,) * len(kind.shape)) if process.machine.schedule.tags else None
+        process.assign(stmt.dst, Tile(data, tag))
+
+    return run
+
+
+def _scatter(stmt: ir.Scatter, operands: Operands) -> StepRun:
+    kind = operands.types[stmt.src]
+    assert isinstance(kind, TileType)
+    index_of = _index(stmt, operands, kind.shape)
+
+    def run(process: Process) -> None:
+        tensor, index, chosen = index_of(process)
+        tile = process.tile(stmt.src)
+        region = process.share(kind.shape)
+        if region is None:
+            return
+        mine = chosen[region]
+        cells = tuple(i[region][mine] for i in index)
+        tensor.array[cells] = encode(tile.data[region][mine], tensor.array, tensor.dtype)
+        _count(tensor, cells, process.machine.program)
+
+    return run
+
+
+def _index(
+    stmt: ir.Gather | ir.Scatter, operands: Operands, shape: tuple[int, ...]
+) -> Callable[[Process], tuple[Tensor, tuple[Index, ...], Chosen]]:
+    """The tensor, an index a dimension for each element, and which elements the mask chooses.
+
+    The function raises Violation for a chosen element that does not exist.
+    """
+    parts = [i.name if isinstance(i, ir.TileRef) else operands.scalar(_scalar(i)) for i in stmt.index]
+    verb = "load of" if isinstance(stmt, ir.Gather) else "store to"
+
+    def resolve(process: Process) -> tuple[Tensor, tuple[Index, ...], Chosen]:
+        tensor = process.machine.tensors[stmt.tensor]
+        chosen = np.ones(shape, np.bool_)
+        if stmt.mask is not None:
+            chosen = np.array(np.broadcast_to(process.tile(stmt.mask.name).data != 0, shape))
+        index: list[Index] = []
+        for axis, (part, extent) in enumerate(zip(parts, tensor.extents, strict=True)):
+            at = process.tile(part).data if isinstance(part, str) else np.asarray(part(process.env))
+            at = np.broadcast_to(at.astype(np.int64), shape)
+            wrong = chosen & ((at < 0) | (at >= extent))
+            if wrong.any():
+                lane = first_true(wrong)
+                raise process.violation(
+                    "bounds",
+                    f"element {lane} of the {verb} {tensor.name} has index {int(at[lane])} in dimension {axis}, whose "
+                    f"extent is {extent}",
+                    element=lane,
+                    values={"index": str(int(at[lane])), "extent": str(extent)},
+                )
+            index.append(at)
+        return tensor, tuple(index), chosen
+
+    return resolve
+
+
+def _scalar(operand: ir.Operand) -> ir.Expr:
+    assert not isinstance(operand, ir.TileRef | float)
+    return operand
+
+
+def _count(tensor: Tensor, cells: tuple[Index, ...], program: int) -> None:
+    """Count the elements as written, and note the first that was written before or is written twice here."""
+    if tensor.counts is None or tensor.writer is None:
+        tensor.counts = np.zeros(tensor.extents, np.int32)
+        tensor.writer = np.full(tensor.extents, -1, np.int32)
+    np.add.at(tensor.counts, cells, 1)
+    if tensor.rewritten is None:
+        twice = tensor.counts[cells] > 1
+        if twice.any():
+            at = tuple(int(i[int(np.argmax(twice))]) for i in cells)
+            before = int(tensor.writer[at])
+            tensor.rewritten = (at, program if before < 0 else before, program)
+    tensor.writer[cells] = np.where(tensor.writer[cells] < 0, program, tensor.writer[cells])

@@ -1,0 +1,35 @@
+"""Statements on single elements of a tensor, one for each element of a tile: gathers and scatters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.base import Operand, Stmt, TileRef
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Stmt):
+    """`dst[i, …] = tensor[index[0][i, …], …]`: one index for each dimension of the tensor.
+
+    An index is an i32 tile of the rank of `dst` (an extent of 1 stretches) or a scalar. Where `mask`, a tile of truth
+    values of that rank, is false, nothing is read and `dst` holds `other`; every other index must be inside.
+    """
+
+    dst: str
+    tensor: str
+    index: tuple[Operand, ...]
+    mask: TileRef | None = None
+    other: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter(Stmt):
+    """`tensor[index[0][i, …], …] = src[i, …]` where `mask` is true; indices as in `Gather`.
+
+    Elements of one statement that go to the same place are written in any order.
+    """
+
+    tensor: str
+    index: tuple[Operand, ...]
+    src: str
+    mask: TileRef | None = None

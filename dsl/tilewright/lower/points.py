@@ -1,0 +1,32 @@
+"""Gathers and scatters as Gluon: tiles of pointers."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.lower.scalars import Scalars
+from tilewright.lower.text import Names
+from tilewright.lower.tiles import Hoisted
+
+
+def pointers(stmt: ir.Gather | ir.Scatter, param: ir.Param, names: Names, scalars: Scalars, hoisted: Hoisted) -> str:
+    """The pointers to the elements, computed in 64 bits: an index times a row stride can exceed 2**31."""
+    parts = [names(param.name)]
+    offsets: list[str] = []
+    for index, stride in zip(stmt.index, param.type.strides, strict=True):
+        match stride:
+            case ex.Int(1):
+                scale = ""
+            case ex.Int(value):
+                scale = f" * {value}"
+            case _:
+                wish = f"{stride.name}_wide" if isinstance(stride, ex.Size) else f"{param.name}_stride"
+                scale = f" * {hoisted.name(wish, scalars.wide(stride))}"
+        if isinstance(index, ir.TileRef):
+            wide = f".to(gl.int64){scale}" if scale else ""
+            offsets.append(f"{names(index.name)}{wide}")
+        elif isinstance(index, float):
+            raise AssertionError("an index is an integer")
+        elif index != ex.Int(0):
+            parts.append(f"{scalars.text(index, 9 + bool(scale))}{scale}")
+    return f"{' + '.join(parts)} + ({' + '.join(offsets)})"
