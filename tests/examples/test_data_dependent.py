@@ -22,7 +22,12 @@ from tilewright_analysis.driver import Budget
 
 FOLDER = Path(__file__).parents[2] / "examples"
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
-ALL = [("embedding.py", "embedding"), ("embedding.py", "embedding_bag"), ("moe_gemm.py", "moe_gemm")]
+ALL = [
+    ("embedding.py", "embedding"),
+    ("embedding.py", "embedding_bag"),
+    ("moe_gemm.py", "moe_gemm"),
+    ("paged_decode.py", "paged_decode"),
+]
 
 
 def unit(file: str, name: str) -> Any:
@@ -100,3 +105,26 @@ def test_they_compile(file: str, name: str, target: str) -> None:
     assert kernel is not None
     lowered = lower(expand(replace(kernel, target=target)))
     assert compile_lowered(lowered).registers > 0
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 5, 3), (1, 1, 1, 1), (3, 1, 4, 2)])
+def test_paged_attention_reads_the_pages_of_each_sequence(sizes: tuple[int, ...]) -> None:
+    kernel = explicit("paged_decode.py", "paged_decode")
+    named = dict(zip("BHPS", sizes, strict=True)) | {"D": 64}
+    for seed in range(2):
+        arguments = random_arguments(kernel, named, seed)
+        rng = np.random.default_rng(seed)
+        for a in arguments[:3]:
+            a[...] = rng.standard_normal(a.shape)
+        q, keys, values, pages, lengths, out = arguments
+        run(kernel, arguments)
+        for b in range(named["B"]):
+            n = int(lengths[b])
+            used = pages[b, : -(-n // 16)]
+            for h in range(named["H"]):
+                k = keys[used, h].reshape(-1, 64)[:n].astype(np.float64)
+                v = values[used, h].reshape(-1, 64)[:n].astype(np.float64)
+                scores = q[b, h] @ k.T / 8
+                weights = np.exp(scores - scores.max(1, keepdims=True))
+                want = weights / weights.sum(1, keepdims=True) @ v
+                np.testing.assert_allclose(out[b, h], want, rtol=1e-4, atol=1e-5)

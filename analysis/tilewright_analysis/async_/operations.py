@@ -22,16 +22,20 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         return value
 
     def box(view: ir.View) -> c.Box:
-        origin: list[c.Coordinate] = []
-        for e in view.origin:
+        origin: list[c.Coordinate | None] = []
+        for number, e in enumerate(view.origin):
+            if number < view.lead and scalars.wanders(e, stmt.span):
+                origin.append(None)
+                continue
             coordinate, more = scalars.coordinate(e, stmt.span)
             used.update(more)
             origin.append(coordinate)
         extents = scalars.t.kernel.param(view.tensor).type.shape
         dims = tuple(scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents)
         lead = view.lead
-        fixed = tuple(zip(dims[:lead], origin[:lead], strict=True))
-        return c.Box(view.tensor, dims[lead:], tuple(origin[lead:]), view.tile_shape, fixed)
+        fixed = tuple((d, at) for d, at in zip(dims[:lead], origin[:lead], strict=True) if at is not None)
+        own = tuple(at for at in origin[lead:] if at is not None)
+        return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed)
 
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]

@@ -63,6 +63,11 @@ class Scalars:
         used = frozenset(self.slot(n) for n in ex.names(value))
         return c.compile_scalar(value, self.slots), used
 
+    def wanders(self, expr: ex.Expr, span: Span) -> bool:
+        """True for an index that data decides anew in each iteration, as a page of a block table."""
+        names = self.form(expr, span).names()
+        return any(n.startswith("@") for n in names) and any(n.startswith(("$", "#")) for n in names)
+
     def coordinate(self, expr: ex.Expr, span: Span) -> tuple[c.Coordinate, frozenset[int]]:
         """A coordinate of a view: opaque part, number, and how the number moves with loop positions."""
         form = self.form(expr, span)
