@@ -35,7 +35,7 @@ class DataOperations(TagOperations):
         if loose:
             raise self.fault(
                 "TW005",
-                f"an assumption speaks of sizes and of elements of tensors; this one names '{loose[0]}', a variable of "
+                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a variable of "
                 "the kernel",
                 node,
             )
