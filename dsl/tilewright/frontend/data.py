@@ -25,8 +25,6 @@ class DataOperations(TagOperations):
     # -------------------------------------------------------------------------------- contracts
 
     def op_assume(self, node: Node, condition: Value) -> Value:
-        if self.in_role or self.loop_depth:
-            raise self.fault("TW005", "assumptions stand at the top of the kernel, outside loops and roles", node)
         bound: tuple[str, ...] = ()
         if isinstance(condition, Condition):
             bound, condition = condition.parameters, condition.body
@@ -35,10 +33,12 @@ class DataOperations(TagOperations):
         if loose:
             raise self.fault(
                 "TW005",
-                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a variable of "
-                "the kernel",
+                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a variable "
+                "of the kernel",
                 node,
             )
+        if self.in_role or self.loop_depth:
+            raise self.fault("TW005", "assumptions stand at the top of the kernel, outside loops and roles", node)
         if cond == Int(0):
             raise self.fault("TW006", "this assumption is never true", node)
         used = list(ex.items(cond))
