@@ -33,8 +33,8 @@ class DataOperations(TagOperations):
         if loose:
             raise self.fault(
                 "TW005",
-                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a variable "
-                "of the kernel",
+                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a "
+                "variable of the kernel",
                 node,
             )
         if self.in_role or self.loop_depth:
