@@ -46,7 +46,7 @@ def bench_shapes(kernel: ir.Kernel, wanted: Mapping[str, Sequence[int]], *, gpu:
     for name, values in wanted.items():
         if name not in kernel.sizes:
             raise BadSizes(f"{kernel.name} has no size {name}; it has {', '.join(kernel.sizes) or 'none'}")
-        if not values or min(values) < 1:
+        if not values or (min(values) < 1 and name not in kernel.integers):
             raise BadSizes(f"the size {name} is a whole number from 1 on")
     missing = [name for name in kernel.sizes if name not in wanted]
     if missing and not defaults:

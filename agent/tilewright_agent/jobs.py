@@ -18,7 +18,14 @@ from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
 from tilewright_agent.worker.grade import TOLERANCE
 from tilewright_agent.worker.protocol import PROTOCOL, Message
-from tilewright_analysis.perf.shapes import Sizes, broken_assumption, contracted_sizes, roles, tensor_shapes
+from tilewright_analysis.perf.shapes import (
+    Sizes,
+    broken_assumption,
+    contracted_sizes,
+    declared_strides,
+    roles,
+    tensor_shapes,
+)
 
 JOB_SECONDS = 300.0
 
@@ -44,16 +51,17 @@ def build_job(
     correspond by position. Raises NotRunnable.
     """
     role = roles(kernel)
-    arguments = [
-        {"name": p.name, "dtype": p.type.dtype.name, "role": role[p.name], "distribution": "normal"}
-        for p in kernel.params
-    ]  # fmt: skip
+    arguments = [_argument(a, role) for a in kernel.arguments]
     cases: list[Message] = []
     for i, sizes in enumerate(shapes):
         case: Message = {
             "sizes": dict(sizes), "shapes": {n: list(s) for n, s in tensor_shapes(kernel, sizes).items()},
             "seed": i + 1, "measure": gpu and i < measured,
         }  # fmt: skip
+        if strides := declared_strides(kernel, sizes):
+            case["strides"] = {n: list(s) for n, s in strides.items()}
+        if kernel.scalars:
+            case["scalars"] = scalar_values(kernel, sizes, i + 1)
         if gpu and not unit.reference and not case["measure"]:
             case |= _interpreted(kernel, role, sizes, i + 1)
         cases.append(case)
@@ -67,6 +75,21 @@ def build_job(
         "arguments": arguments, "reference": unit.reference, "tolerance": _tolerances(kernel, role, shapes),
         "cases": cases, "seconds": JOB_SECONDS,
     }  # fmt: skip
+
+
+def _argument(argument: ir.Param | ir.ScalarParam, role: Mapping[str, str]) -> Message:
+    if isinstance(argument, ir.ScalarParam):
+        return {"name": argument.name, "dtype": argument.dtype.name, "role": "scalar"}
+    return {
+        "name": argument.name, "dtype": argument.type.dtype.name, "role": role[argument.name], "distribution": "normal",
+    }  # fmt: skip
+
+
+def scalar_values(kernel: ir.Kernel, sizes: Sizes, seed: int) -> dict[str, int | float]:
+    """The scalar arguments of a case: integers are among the sizes, the others are drawn, not 0, in eighths."""
+    random = np.random.default_rng(seed)
+    drawn = {s.name: float(random.integers(1, 17)) / 8 for s in kernel.scalars if s.dtype.is_float}
+    return {s.name: drawn[s.name] if s.name in drawn else sizes[s.name] for s in kernel.scalars}
 
 
 def _tolerances(kernel: ir.Kernel, role: Mapping[str, str], shapes: Sequence[Sizes]) -> dict[str, float]:
@@ -93,7 +116,12 @@ def _require_same_arguments(kernel: ir.Kernel, against: ir.Kernel, shapes: Seque
 
     def signature(of: ir.Kernel, sizes: Sizes) -> list[tuple[str, str, tuple[int, ...]]]:
         role, shape = roles(of), tensor_shapes(of, sizes)
-        return [(role[p.name], p.type.dtype.name, shape[p.name]) for p in of.params]
+        return [
+            ("scalar", a.dtype.name, ())
+            if isinstance(a, ir.ScalarParam)
+            else (role[a.name], a.type.dtype.name, shape[a.name])
+            for a in of.arguments
+        ]
 
     for sizes in shapes:
         if missing := [n for n in against.sizes if n not in sizes]:
@@ -104,7 +132,7 @@ def _require_same_arguments(kernel: ir.Kernel, against: ir.Kernel, shapes: Seque
         if mine == other:
             continue
         if len(mine) != len(other):
-            raise NotRunnable(f"{kernel.name} has {len(mine)} tensors, {against.name} has {len(other)}")
+            raise NotRunnable(f"{kernel.name} has {len(mine)} arguments, {against.name} has {len(other)}")
         i = next(i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b)
         a, b = (f"{s[1]} {'×'.join(map(str, s[2]))} ({s[0]})" for s in (mine[i], other[i]))
         raise NotRunnable(f"argument {i + 1} is {a} in {kernel.name} and {b} in {against.name}: they cannot be raced")
@@ -125,14 +153,27 @@ def _interpreted(kernel: ir.Kernel, role: Mapping[str, str], sizes: Sizes, seed:
     """Inputs of a case, and what the interpreter makes of them."""
     random = np.random.default_rng(seed)
     shapes = tensor_shapes(kernel, sizes)
-    arrays = [_random(random, shapes[p.name], p.type.dtype) for p in kernel.params]
-    given = {p.name: _encode(a) for p, a in zip(kernel.params, arrays, strict=True) if role[p.name] != "out"}
+    strides = declared_strides(kernel, sizes)
+    arrays = {p.name: _laid(_random(random, shapes[p.name], p.type.dtype), strides.get(p.name)) for p in kernel.params}
+    given = {name: _encode(a) for name, a in arrays.items() if role[name] != "out"}
+    values = arrays | scalar_values(kernel, sizes, seed)
     try:
-        run(expand(kernel), arrays)
+        run(expand(kernel), [values[a.name] for a in kernel.arguments])
     except (ExpansionError, ArgumentError, Violation) as error:
         raise NotRunnable(f"the interpreter cannot run {kernel.name}, and it has no reference: {error}") from error
-    expected = {p.name: _encode(a) for p, a in zip(kernel.params, arrays, strict=True) if role[p.name] != "in"}
+    expected = {name: _encode(a) for name, a in arrays.items() if role[name] != "in"}
     return {"given": given, "expected": expected}
+
+
+def _laid(array: Any, strides: Sequence[int] | None) -> Any:
+    """The array with these strides, in elements."""
+    if strides is None:
+        return array
+    room = sum((n - 1) * s for n, s in zip(array.shape, strides, strict=True)) + 1
+    flat: Any = np.zeros(room, array.dtype)
+    laid = np.lib.stride_tricks.as_strided(flat, array.shape, tuple(s * array.itemsize for s in strides))
+    laid[...] = array
+    return laid
 
 
 def _random(random: np.random.Generator, shape: Sequence[int], dtype: DType) -> Any:

@@ -160,7 +160,7 @@ class KernelContext:
     def views(self) -> Iterator[tuple[Site, ir.View]]:
         """Every access to a global tensor."""
         for site in self.sites:
-            if isinstance(site.stmt, ir.Load | ir.Store | ir.TmaLoad | ir.TmaStore | ir.CpAsync):
+            if isinstance(site.stmt, ir.Load | ir.Store | ir.Atomic | ir.TmaLoad | ir.TmaStore | ir.CpAsync):
                 yield site, site.stmt.view
             elif isinstance(site.stmt, ir.Assign) and isinstance(site.stmt.value, ex.Item):
                 item = site.stmt.value

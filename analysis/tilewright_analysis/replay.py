@@ -53,9 +53,9 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
     if obligation.verdict != "refuted" or obligation.family not in REPLAYED or finding is None:
         return obligation
     example = finding.counterexample
-    if example is not None and any(v < 1 for v in example.sizes.values()):
+    if example is not None and any(v < 1 for n, v in example.sizes.items() if n not in kernel.integers):
         # Trip counts alone decided; the smallest sizes that may be launched give the same ones or more.
-        kept = {n: v for n, v in example.sizes.items() if v >= 1}
+        kept = {n: v for n, v in example.sizes.items() if v >= 1 or n in kernel.integers}
         sizes = decider.complete(kept, kernel.sizes, tuple(a.expr for a in kernel.assumptions))
         shown = replace(example, sizes=sizes)
         finding = replace(
@@ -140,6 +140,8 @@ def larger_sizes(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[s
             for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
                 if isinstance(extent, Size):
                     tiles[extent.name] = max(tiles[extent.name], length)
+    # Rows that lie apart, but not so far that they fill the memory.
+    tiles |= dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
     unit = known_divisors(a.expr for a in kernel.assumptions)
     choices: list[list[int]] = []
     for name, tile in tiles.items():

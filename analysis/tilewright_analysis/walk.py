@@ -53,7 +53,9 @@ def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
     rounded = {
         name: sorted({-(-n // known.get(name, 1)) * known.get(name, 1) for n in lengths}) for name in kernel.sizes
     }
-    choices = sorted(product(*(rounded[n] for n in kernel.sizes)), key=lambda c: (sum(c), c))
+    for name in kernel.integers:
+        rounded[name] = sorted({-1, 0, *rounded[name]}, key=abs)
+    choices = sorted(product(*(rounded[n] for n in kernel.sizes)), key=lambda c: (sum(map(abs, c)), c))
     for choice in choices:
         env = dict(zip(kernel.sizes, choice, strict=True))
         if all(ex.evaluate(a.expr, env) for a in kernel.assumptions):

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import EvaluationError, Expr, Size, evaluate, show, walk
+from tilewright.ir.expr import (
+    GREATEST_SCALAR,
+    LEAST_SCALAR,
+    EvaluationError,
+    Expr,
+    Size,
+    evaluate,
+    show,
+    walk,
+)
 
 
 class ArgumentError(ValueError):
@@ -31,20 +40,29 @@ Accepted = Callable[[DType], Sequence[str]]
 """The names of the element types that an argument may have."""
 
 
-def bind(kernel: ir.Kernel, given: Sequence[TensorFacts], accepted: Accepted) -> dict[str, int]:
-    """The problem sizes that tensors (one a parameter, in order) give.
+def bind(kernel: ir.Kernel, given: Sequence[object], accepted: Accepted) -> dict[str, int]:
+    """The problem sizes that tensors give, and the integer scalars; `given` holds one of `TensorFacts` for each tensor.
 
-    Raises ArgumentError for a wrong number of arguments, element type, rank, device, extent or stride, for a size that
-    no shape gives, and for an assumption that does not hold.
+    Raises ArgumentError for a wrong number of arguments, element type, rank, device, extent or stride, for a scalar
+    that is no number of its type, for a size that no shape gives, and for an assumption that does not hold.
     """
     return _Binder(kernel, given, accepted).sizes()
 
 
 def check_count(kernel: ir.Kernel, count: int) -> None:
-    """Raise ArgumentError unless that is the number of the kernel's parameters."""
-    if count != len(kernel.params):
-        names = ", ".join(p.name for p in kernel.params)
-        raise ArgumentError(f"{kernel.name} takes {len(kernel.params)} arrays ({names}), got {count}")
+    """Raise ArgumentError unless that is the number of the kernel's arguments."""
+    if count != len(kernel.arguments):
+        names = ", ".join(a.name for a in kernel.arguments)
+        what = "arguments" if kernel.scalars else "arrays"
+        raise ArgumentError(f"{kernel.name} takes {len(kernel.arguments)} {what} ({names}), got {count}")
+
+
+def decisive(kernel: ir.Kernel) -> frozenset[str]:
+    """Integer scalars on whose value it depends whether and how a kernel is launched."""
+    exprs = [a.expr for a in kernel.assumptions] + [e for p in kernel.params for e in p.type.strides]
+    exprs += [s.count for s in ir.walk(kernel.body) if isinstance(s, ir.Programs)]
+    exprs += [c for s in ir.walk(kernel.body) if isinstance(s, ir.Tiles) for c in s.counts]
+    return kernel.integers & {e.name for expr in exprs for e in walk(expr) if isinstance(e, Size)}
 
 
 def check_assumptions(kernel: ir.Kernel, sizes: Mapping[str, int]) -> None:
@@ -61,10 +79,18 @@ def check_assumptions(kernel: ir.Kernel, sizes: Mapping[str, int]) -> None:
 
 
 class _Binder:
-    def __init__(self, kernel: ir.Kernel, given: Sequence[TensorFacts], accepted: Accepted) -> None:
+    def __init__(self, kernel: ir.Kernel, given: Sequence[object], accepted: Accepted) -> None:
         check_count(kernel, len(given))
         self.kernel, self.accepted = kernel, accepted
-        self.pairs = tuple(zip(kernel.params, given, strict=True))
+        self.pairs: list[tuple[ir.Param, TensorFacts]] = []
+        self.integers: dict[str, int] = {}
+        for want, one in zip(kernel.arguments, given, strict=True):
+            if isinstance(want, ir.ScalarParam):
+                self._scalar(want, one)
+            elif isinstance(one, TensorFacts):
+                self.pairs.append((want, one))
+            else:
+                raise ArgumentError(f"{kernel.name}: {want.name} is a tensor of {want.type.dtype}, not {one!r}")
         self.bound: dict[str, int] = {}
         self.origin: dict[str, str] = {}
 
@@ -75,11 +101,31 @@ class _Binder:
                 if isinstance(extent, Size) and extent.name not in self.bound:
                     self.bound[extent.name] = facts.shape[axis]
                     self.origin[extent.name] = f"axis {axis} of {param.name}"
+        for param, facts in self.pairs:
+            for axis, stride in enumerate(param.type.strides):
+                found = facts.strides[axis]
+                if isinstance(stride, Size) and stride.name not in self.bound and isinstance(found, int):
+                    self.bound[stride.name] = found
+                    self.origin[stride.name] = f"the stride of {param.name} along axis {axis}"
         self._check_sizes()
+        self.bound |= self.integers
         for param, facts in self.pairs:
             self._check_extents(param, facts)
         check_assumptions(self.kernel, self.bound)
         return self.bound
+
+    def _scalar(self, want: ir.ScalarParam, value: object) -> None:
+        name, whole = want.name, isinstance(value, int) and not isinstance(value, bool)
+        if not whole and not (want.dtype.is_float and isinstance(value, float)):
+            kind = "a number" if want.dtype.is_float else "an integer"
+            what = "a tensor" if isinstance(value, TensorFacts) else repr(value)
+            raise ArgumentError(f"{self.kernel.name}: {name} is {kind} ({want.dtype}), not {what}")
+        if not want.dtype.is_float:
+            assert isinstance(value, int)
+            if not LEAST_SCALAR <= value <= GREATEST_SCALAR:
+                limits = f"{LEAST_SCALAR} .. {GREATEST_SCALAR}"
+                raise ArgumentError(f"{self.kernel.name}: {name} = {value} is not in {limits}")
+            self.integers[name] = value
 
     def _check_type(self, param: ir.Param, facts: TensorFacts) -> None:
         expected = self.accepted(param.type.dtype)
@@ -95,8 +141,10 @@ class _Binder:
 
     def _check_sizes(self) -> None:
         kernel, bound = self.kernel, self.bound
-        missing = sorted({e.name for p in kernel.params for e in _sizes(p.type.shape)} - bound.keys())
-        missing += [name for name in kernel.sizes if name not in bound and name not in missing]
+        missing = sorted(
+            {e.name for p in kernel.params for e in _sizes((*p.type.shape, *p.type.strides))} - bound.keys()
+        )
+        missing += [n for n in kernel.sizes if n not in bound and n not in missing and n not in self.integers]
         if missing:
             raise ArgumentError(
                 f"size {missing[0]} cannot be read from the arguments: no tensor has it as an extent by itself"

@@ -80,14 +80,24 @@ def kernel_divisors(kernel: ir.Kernel) -> dict[str, int]:
 def vector_elements(view: ir.View, param: ir.Param, known: Known, *, masked: bool) -> int:
     """Elements that one access may move at once: at most 16 bytes, aligned, and all inside or all outside the tensor.
 
-    Counts from the start of the tensor, which a launch holds to be a multiple of 16 bytes. A tensor whose last
-    dimension is not contiguous is accessed element by element.
+    Counts from the start of the tensor, which a launch holds to be a multiple of 16 bytes. A tensor without a
+    contiguous dimension, or where an index fixes it, is accessed element by element.
     """
-    strides = param.type.strides
-    if not strides or strides[-1] != ex.Int(1):
+    strides, fast = param.type.strides, param.type.contiguous
+    if fast is None or fast < view.lead:
         return 1
     widest = max(1, 16 // param.type.dtype.bytes)
-    found = gcd(divisor(view.origin[-1], known), *(divisor(s, known) for s in strides[:-1]))
+    found = gcd(divisor(view.origin[fast], known), *(divisor(s, known) for d, s in enumerate(strides) if d != fast))
     if masked:
-        found = gcd(found, divisor(param.type.shape[-1], known))
+        found = gcd(found, divisor(param.type.shape[fast], known))
     return min(widest, found)
+
+
+def access_order(view: ir.View, param: ir.Param) -> tuple[int, ...]:
+    """The dimensions of the view's tile, the one with contiguous elements first."""
+    rank, fast = len(view.tile_shape), param.type.contiguous
+    order = tuple(reversed(range(rank)))
+    if fast is None or fast < view.lead:
+        return order
+    first = fast - view.lead
+    return (first, *(d for d in order if d != first))

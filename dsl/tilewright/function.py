@@ -186,7 +186,12 @@ class KernelFunction:
             kernel = self.kernel
         except (KernelError, OSError) as error:
             return f"<kernel {self.__name__}: {' '.join(str(error).splitlines()[:2])}>"
-        words = [f"{p.name}: {p.type.dtype}[{', '.join(map(show, p.type.shape))}]" for p in kernel.params]
+        words = [
+            f"{a.name}: {a.dtype}"
+            if isinstance(a, ir.ScalarParam)
+            else f"{a.name}: {a.type.dtype}[{', '.join(map(show, a.type.shape))}]"
+            for a in kernel.arguments
+        ]
         words += [f"{c.name}={c.value}" for c in kernel.consts]
         return f"<kernel {self.__name__}({', '.join(words)}) for {kernel.target}, {kernel.warps} warps>"
 

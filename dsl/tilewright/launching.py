@@ -35,6 +35,11 @@ class Launcher:
     def __init__(self, kernel: ir.Kernel, lower: Callable[[], Lowered]) -> None:
         """`lower` gives the generated code; it is called at the first launch."""
         self._kernel, self._lower = kernel, lower
+        wanted = kernel.arguments
+        self._first = next(i for i, a in enumerate(wanted) if isinstance(a, ir.Param))
+        # Of scalars those count among what is known whose value decides how the kernel is launched.
+        decides = arguments.decisive(kernel)
+        self._scalars = {i: a.name in decides for i, a in enumerate(wanted) if isinstance(a, ir.ScalarParam)}
         self._known: dict[Any, Launch] = {}
         self._ready: set[object] = set()
         self._lock = Lock()
@@ -42,8 +47,8 @@ class Launcher:
     def find(self, given: Sequence[Any]) -> Launch | None:
         """The launch for arguments of a kind that was seen before; None for others, tensors or not."""
         try:
-            return self._known.get(_kind(given))
-        except (AttributeError, TypeError, RuntimeError):
+            return self._known.get(self._kind(given))
+        except (AttributeError, IndexError, TypeError, RuntimeError):
             return None  # something that is not a dense tensor
 
     def first(self, given: Sequence[Any]) -> None:
@@ -57,12 +62,21 @@ class Launcher:
 
         # One thread compiles; those that wait for it then find what it found.
         with self._lock:
-            launch = self.find(given) or self._prepare(given, cast(Any, torch), given[0].device)
+            device = given[self._first].device
+            launch = self.find(given) or self._prepare(given, cast(Any, torch), device)
             launch(*given)
-            self._ready.add(given[0].device)
+            self._ready.add(device)
             if len(self._known) >= MOST_KINDS:
                 self._known.clear()
-            self._known[_kind(given)] = launch
+            self._known[self._kind(given)] = launch
+
+    def _kind(self, given: Sequence[Any]) -> tuple[Any, ...]:
+        """What decides how a kernel is launched on arguments."""
+        if not self._scalars:
+            return _tensor_kinds(given)
+        tensors = [a for i, a in enumerate(given) if i not in self._scalars]
+        values: list[object] = [(type(given[i]), given[i] if d else None) for i, d in self._scalars.items()]
+        return (*_tensor_kinds(tensors), *values)
 
     def _prepare(self, given: Sequence[Any], torch: Any, device: Any) -> Launch:
         if device not in self._ready:
@@ -80,10 +94,13 @@ class Launcher:
         except ImportError as error:
             raise LaunchError(f"launching needs torch and triton ({error}): pip install 'tilewright[gpu]'") from error
 
-    def _facts(self, given: Sequence[Any]) -> list[TensorFacts]:
+    def _facts(self, given: Sequence[Any]) -> list[object]:
         check_count(self._kernel, len(given))
-        found: list[TensorFacts] = []
-        for param, argument in zip(self._kernel.params, given, strict=True):
+        found: list[object] = []
+        for param, argument in zip(self._kernel.arguments, given, strict=True):
+            if isinstance(param, ir.ScalarParam):
+                found.append(argument)
+                continue
             try:
                 if str(getattr(argument, "layout", "torch.strided")) != "torch.strided":
                     raise TypeError  # sparse tensors have shape, strides and type as well
@@ -126,7 +143,7 @@ class Launcher:
             )
 
 
-def _kind(given: Sequence[Any]) -> tuple[Any, ...]:
+def _tensor_kinds(given: Sequence[Any]) -> tuple[Any, ...]:
     """What decides how tensors are launched on."""
     return tuple([(a.shape, a.stride(), a.dtype, a.device, a.data_ptr() & 15) for a in given])
 

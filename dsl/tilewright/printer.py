@@ -14,7 +14,7 @@ from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.tagging import Holder, holders, parameter_names, source
-from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType
+from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType, row_major
 from tilewright.layout import Swizzled, SwizzledShared
 
 _INFIX: dict[str, tuple[str, int]] = {
@@ -29,12 +29,12 @@ _PRINTED = ("tw", "range", "min", "max")
 
 def module_source(kernel: ir.Kernel, *, reference: str = "") -> str:
     """A file that declares the kernel's sizes and holds the kernel."""
-    dtypes = sorted({p.type.dtype.name for p in kernel.params} | _dtypes_used(kernel))
-    imports = ", ".join(["Global", *dtypes])
+    dtypes = {p.type.dtype.name for p in kernel.params} | {s.dtype.name for s in kernel.scalars} | _dtypes_used(kernel)
+    imports = ", ".join(["Global", *["Scalar"] * bool(kernel.scalars), *sorted(dtypes)])
     sizes = ""
-    if kernel.sizes:
-        names = ", ".join(kernel.sizes)
-        quoted = ", ".join(f'"{s}"' for s in kernel.sizes)
+    if declared := [s for s in kernel.sizes if s not in kernel.integers]:
+        names = ", ".join(declared)
+        quoted = ", ".join(f'"{s}"' for s in declared)
         sizes = f"{names} = tw.sizes({quoted})\n\n\n"
     head = f"import tilewright as tw\nfrom tilewright import {imports}\n\n{sizes}"
     return head + kernel_source(kernel, reference=reference)
@@ -48,15 +48,17 @@ def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
     if reference:
         options.append(f'reference="{reference}"')
     lines = [f"@tw.kernel({', '.join(options)})"]
-    params = [
-        f"{p.name}: Global[{', '.join([p.type.dtype.name, *(ex.show(s) for s in p.type.shape)])}]"
-        for p in kernel.params
-    ]
+    params = [f"{a.name}: {_annotation(a)}" for a in kernel.arguments]
     head = f"def {kernel.name}({', '.join(params)}):"
     if len(head) > 100:
         lines += [f"def {kernel.name}(", *(f"    {p}," for p in params), "):"]
     else:
         lines.append(head)
+    declared = {"zeros": "zeroed", "values": "initialized"}
+    for p in kernel.params:
+        if p.type.strides != row_major(p.type.shape):
+            lines.append(f"    tw.strides({p.name}, ({_tuple(map(ex.show, p.type.strides))}))")
+    lines += [f"    tw.{declared[p.given]}({p.name})" for p in kernel.params if p.given]
     lines += [f"    tw.assume({ex.show(a.expr)})" for a in kernel.assumptions]
     lines += [f"    tw.assume({contract_source(c)})" for c in kernel.contracts]
     lines += _Printer(kernel).block(kernel.body, 1)
@@ -67,6 +69,12 @@ def contract_source(contract: ir.Contract) -> str:
     """A data contract as the argument of `tw.assume`."""
     bound = f"lambda {', '.join(contract.variables)}: " if contract.variables else ""
     return bound + ex.show(contract.expr)
+
+
+def _annotation(argument: ir.Param | ir.ScalarParam) -> str:
+    if isinstance(argument, ir.ScalarParam):
+        return f"Scalar[{argument.dtype}]"
+    return f"Global[{', '.join([argument.type.dtype.name, *(ex.show(s) for s in argument.type.shape)])}]"
 
 
 def _dtypes_used(kernel: ir.Kernel) -> set[str]:
@@ -189,6 +197,9 @@ class _Printer:
                 return self.result(stmt.dst, f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})", _ATOM)
             case ir.Scatter():
                 return f"tw.store({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
+            case ir.Atomic():
+                mask = "" if stmt.mask is None else f", mask={self.tile(stmt.mask)}"
+                return f"tw.atomic_{stmt.op}({self.view(stmt.view)}, {self.tile(stmt.src)}{mask})"
             case ir.Mma():
                 how = f', precision="{stmt.precision}"' if stmt.precision else ""
                 text = f"tw.mma({self.tile(stmt.a)}, {self.tile(stmt.b)}, {self.tile(stmt.acc)}{how})"
@@ -431,6 +442,8 @@ def _tiles_read(stmt: ir.Stmt) -> list[str]:
             return [i.name for i in (*index, mask) if isinstance(i, ir.TileRef)]
         case ir.Scatter(index=index, mask=mask, src=src):
             return [*(i.name for i in (*index, mask) if isinstance(i, ir.TileRef)), src]
+        case ir.Atomic(src=src, mask=mask):
+            return [src] if mask is None else [src, mask]
         case ir.Mma(a=a, b=b, acc=acc):
             return [a, b, acc]
         case ir.Wgmma(a=ir.TileRef(name=a), acc=acc):

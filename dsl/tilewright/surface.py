@@ -15,6 +15,7 @@ from tilewright.dtypes import DType
 from tilewright.surface_values import (
     Accumulator,
     Barrier,
+    Global,
     Order,
     Scalar,
     Shared,
@@ -71,13 +72,31 @@ def choice(*values: int) -> int:
 
 
 def assume(condition: Any) -> None:
-    """State a fact about sizes or about the elements of index tensors; the verifier relies on it.
+    """State a fact about sizes, integer arguments or the elements of index tensors; the verifier relies on it.
 
     `tw.assume(K % 8 == 0)`: the launch checks it. `tw.assume(OFFSETS[0] == 0)`,
     `tw.assume(lambda e: OFFSETS[e] <= OFFSETS[e + 1])`: holds for all values of the bound names for which every index
     in it is inside its dimension; the interpreter checks it, generated inputs satisfy it, a launch does not look.
     """
     in_kernel("assume")
+
+
+def zeroed(tensor: Global) -> None:
+    """At the top of a kernel: the launch fills `tensor` with zeros before the kernel starts."""
+    in_kernel("zeroed")
+
+
+def initialized(tensor: Global) -> None:
+    """At the top of a kernel: the caller gives `tensor` with values, on which atomic updates build."""
+    in_kernel("initialized")
+
+
+def strides(tensor: Global, strides: Any) -> None:
+    """At the top of a kernel: the strides of `tensor` in elements, as `(LD, 1)`; the default is row-major.
+
+    Each is a size, a positive integer or a product of them. The launch checks them, and that no elements share memory.
+    """
+    in_kernel("strides")
 
 
 def func(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -265,6 +284,24 @@ def store(
     `tw.store(C.tile((i, j), (64, 128)), acc.to(f16))`: equal shapes and element types.
     """
     in_kernel("store")
+
+
+def atomic_add(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
+    """Add to the elements of `view` inside the tensor (where `mask` is true); any programs may add to one element.
+
+    f16, bf16, f32, i32, u32. The tensor is `tw.zeroed` or `tw.initialized`; the order of additions is open.
+    """
+    in_kernel("atomic_add")
+
+
+def atomic_max(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
+    """Raise the elements of `view` inside the tensor to at least `value`: f32 (no NaN), i32, u32."""
+    in_kernel("atomic_max")
+
+
+def atomic_min(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
+    """Lower the elements of `view` inside the tensor to at most `value`: f32 (no NaN), i32, u32."""
+    in_kernel("atomic_min")
 
 
 def mma(a: Tile, b: Tile, acc: Tile, *, precision: Literal["tf32", "ieee"] | None = None) -> Tile:

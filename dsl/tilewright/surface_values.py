@@ -21,26 +21,39 @@ def in_kernel(name: str) -> NoReturn:
 
 
 class Scalar:
-    """An integer scalar: a size, a program number, a loop variable, or arithmetic over them (32 bits in the kernel).
+    """A scalar: a size, a program number, a loop variable, or arithmetic over them (32-bit integers in the kernel).
+
+    As an annotation, a number that each launch gives: `n: Scalar[i32]` is an integer, possibly negative unless the
+    kernel assumes otherwise; `alpha: Scalar[f32]` is a tile of shape () that broadcasts. `Annotated[Scalar, f32]` means
+    the same.
 
     Arithmetic in ordinary Python, as in the annotation `Global[f32, M * 2]`, gives a scalar without a value: the front
     end reads the expression from the source.
     """
 
-    def __add__(self, other: Scalar | int) -> Scalar:
+    def __class_getitem__(cls, parameters: Any) -> type[Scalar]:
+        """The annotation; the front end reads it from the source."""
+        return cls
+
+    def __add__(self, other: Scalar | float) -> Scalar:
         """Sum."""
         return Scalar()
 
     __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __add__
     __mod__ = __rmod__ = __xor__ = __rxor__ = __and__ = __lshift__ = __rshift__ = __add__
 
     def __neg__(self) -> Scalar:
         """Negation."""
         return Scalar()
 
-    def __lt__(self, other: Scalar | int) -> bool:
+    def __lt__(self, other: Scalar | float) -> bool:
         """Comparison."""
         in_kernel("arithmetic")
+
+    def to(self, dtype: DType) -> Tile:
+        """A floating-point argument in another element type."""
+        in_kernel("to")
 
     __le__ = __gt__ = __ge__ = __lt__
 

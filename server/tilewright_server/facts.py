@@ -31,7 +31,7 @@ class NameFacts:
 
 
 def facts_of(unit: KernelUnit, name: str) -> NameFacts | None:
-    """What `name` means in a kernel: tensor, size, compile-time value, tile, buffer, barrier or scalar."""
+    """What `name` means in a kernel: tensor, argument, size, compile-time value, tile, buffer, barrier or scalar."""
     kernel = unit.kernel
     if kernel is None:
         return None
@@ -42,6 +42,11 @@ def facts_of(unit: KernelUnit, name: str) -> NameFacts | None:
         if const.name == name:
             choices = f"one of {', '.join(map(str, const.choices))}" if len(const.choices) > 1 else "no other choices"
             return NameFacts(name, f"Const = {const.value}", (f"compile-time value; {choices}",))
+    for scalar in kernel.scalars:
+        if scalar.name == name:
+            kind = "one number" if scalar.dtype.is_float else "an integer of 32 bits, negative too"
+            details = (f"{kind}, which each launch gives", *_assumed(kernel, name))
+            return NameFacts(name, f"Scalar[{scalar.dtype}]", details)
     if name in kernel.sizes:
         return NameFacts(name, "size", tuple(_size_details(kernel, name)))
     explicit = _explicit_types(unit)
@@ -81,6 +86,10 @@ def _tensor_details(kernel: Kernel, name: str) -> Iterator[str]:
 def _size_details(kernel: Kernel, name: str) -> Iterator[str]:
     users = [p.name for p in kernel.params if any(name in ex.names(extent) for extent in p.type.shape)]
     yield f"problem size, at least 1; an extent of {', '.join(users)}"
+    yield from _assumed(kernel, name)
+
+
+def _assumed(kernel: Kernel, name: str) -> Iterator[str]:
     about = [ex.show(a.expr) for a in kernel.assumptions if name in ex.names(a.expr)]
     if about:
         yield "assumed: " + ", ".join(f"`{fact}`" for fact in about)

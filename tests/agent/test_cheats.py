@@ -200,11 +200,11 @@ def test_fewer_sets_rotate_where_they_do_not_fit() -> None:
     class Small(Cuda):
         made = 0
 
-        def guarded(self, shape: Any, dtype: str) -> Any:
+        def guarded(self, shape: Any, dtype: str, strides: Any = None) -> Any:
             self.made += 1
             if self.made > 7:  # two for the check, two for each of two sets, and one of a third
                 raise JobError("out of memory", "it is full")
-            return super().guarded(shape, dtype)
+            return super().guarded(shape, dtype, strides)
 
     (result,) = grade(job(DOUBLE, measure=True), Small(fake_torch), lambda *_: None)
     assert (result["correct"], result["sets"]) == (True, 2)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .describe import mismatch
-from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing
+from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing, room
 from .protocol import Message
 from .reference import Backend
 from .seal import Seal
@@ -74,17 +74,19 @@ class Cuda:
 
         return bind
 
-    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
+    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
         """NaN, or an unlikely integer, inside and around."""
         torch = self.torch
         if dtype not in _TYPES:
             raise JobError("bad job", f"unknown element type {dtype!r}")
-        size, kind = math.prod(shape), getattr(torch, _TYPES[dtype])
+        size, kind = room(shape, strides), getattr(torch, _TYPES[dtype])
         try:
             buffer = torch.empty(size + 2 * GUARD, dtype=kind, device="cuda")
         except Exception as error:
             raise self._failure(error) from error
         self.poison(buffer, dtype)
+        if strides is not None:
+            return self._spread(buffer, shape, strides)
         edges = [buffer[:GUARD].view(torch.uint8), buffer[GUARD + size :].view(torch.uint8)]
         before = [e.clone() for e in edges]
 
@@ -92,6 +94,18 @@ class Cuda:
             return all(bool(torch.equal(e, b)) for e, b in zip(edges, before, strict=True))
 
         return Guarded(buffer[GUARD : GUARD + size].view(*shape), intact)
+
+    def _spread(self, buffer: Any, shape: Sequence[int], strides: Sequence[int]) -> Guarded:
+        """A tensor with gaps between its rows, which must stay as they are too."""
+
+        def outside() -> Any:
+            copy = buffer.clone()
+            copy.as_strided(tuple(shape), tuple(strides), GUARD).zero_()
+            return copy.view(self.torch.uint8)
+
+        before = outside()
+        tensor = buffer.as_strided(tuple(shape), tuple(strides), GUARD)
+        return Guarded(tensor, lambda: bool(self.torch.equal(outside(), before)))
 
     def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
         """Random elements from a generator of their own."""

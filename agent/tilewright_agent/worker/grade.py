@@ -10,6 +10,7 @@ and a kernel that replaces a function by which it is judged.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,9 +27,17 @@ TOLERANCE: Mapping[str, float] = MappingProxyType(
 
 SETS = 3  # sets of arguments that rotate while timing
 
+
+def room(shape: Sequence[int], strides: Sequence[int] | None) -> int:
+    """Elements from the first to the last of a tensor."""
+    if strides is None:
+        return math.prod(shape)
+    return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+
+
 Progress = Callable[[str, int, int, str], None]
 Launch = Callable[[], None]
-# Binds tensors; what it returns launches on them. Binding (checks, descriptors) is not part of the time of a kernel.
+# Binds tensors and scalars; what it returns launches on them. Binding (checks, descriptors) is not part of the time.
 Kernel = Callable[[Sequence[Any]], Launch]
 
 
@@ -42,7 +51,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor argument: element type as Tilewright names it, role "in", "out" or "inout"."""
+    """An argument: element type as Tilewright names it, role "in", "out" or "inout" of a tensor, or "scalar"."""
 
     name: str
     dtype: str
@@ -95,8 +104,8 @@ class Device(Protocol):
         """The kernel of a job, ready to launch. Raises JobError."""
         ...
 
-    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
-        """A poisoned tensor with poisoned memory around it."""
+    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
+        """A poisoned tensor with poisoned memory around it, and between its rows if `strides` leave room there."""
         ...
 
     def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
@@ -145,17 +154,18 @@ class _Set:
     """The arguments of one launch."""
 
     tensors: dict[str, Guarded] = field(default_factory=dict[str, Guarded])
-    before: dict[str, Any] = field(default_factory=dict[str, Any])  # copies of the inputs
+    before: dict[str, Any] = field(default_factory=dict[str, Any])  # copies of the inputs, and the scalars
+    values: list[Any] = field(default_factory=list[Any])  # tensors and scalars in the order of the kernel
 
     def bind(self, kernel: Kernel) -> Launch:
-        return kernel([g.tensor for g in self.tensors.values()])
+        return kernel(self.values)
 
 
 def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
     """Check, and where the case asks for it time, the kernel of a job on every case. Raises JobError."""
     arguments = _arguments(job)
     cases = _objects(job, "cases")
-    outputs = [a.name for a in arguments if a.role != "in"]
+    outputs = [a.name for a in arguments if a.role in ("out", "inout")]
     reference: Reference | None = None
     if job.get("reference"):
         try:
@@ -195,7 +205,8 @@ class _Case:
         self, job: Message, case: Message, arguments: Sequence[Argument], reference: Reference | None,
         device: Device, kernel: Kernel,
     ) -> None:  # fmt: skip
-        self.job, self.case, self.arguments = job, case, arguments
+        self.job, self.case, self.all = job, case, arguments
+        self.arguments = [a for a in arguments if a.role != "scalar"]
         self.reference, self.device, self.kernel = reference, device, kernel
 
     def check(self, seed: int) -> Message:
@@ -305,11 +316,16 @@ class _Case:
     def _make(self, seed: int) -> _Set:
         made = _Set()
         given: Mapping[str, str] = self.case.get("given") or {}
-        for i, argument in enumerate(self.arguments):
+        for i, argument in enumerate(self.all):
+            if argument.role == "scalar":
+                made.values.append(self._scalar(argument.name))
+                made.before[argument.name] = made.values[-1]
+                continue
             shape: list[int] | None = self.case.get("shapes", {}).get(argument.name)
             if shape is None:
                 raise JobError("bad job", f"the case {self.case.get('sizes')} gives no shape for {argument.name}")
-            guarded = self.device.guarded(shape, argument.dtype)
+            strides: list[int] | None = self.case.get("strides", {}).get(argument.name)
+            guarded = self.device.guarded(shape, argument.dtype, strides)
             if argument.role != "out":
                 if argument.name in given:
                     self.device.load(guarded.tensor, base64.b64decode(given[argument.name]), argument.dtype)
@@ -317,7 +333,14 @@ class _Case:
                     self.device.fill(guarded.tensor, argument.dtype, argument.distribution, seed * 64 + i)
                 made.before[argument.name] = self.device.copy(guarded.tensor)
             made.tensors[argument.name] = guarded
+            made.values.append(guarded.tensor)
         return made
+
+    def _scalar(self, name: str) -> int | float:
+        value = self.case.get("scalars", {}).get(name)
+        if not isinstance(value, int | float):
+            raise JobError("bad job", f"the case {self.case.get('sizes')} gives no value for {name}")
+        return value
 
     def _wanted(self, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if self.reference is not None:

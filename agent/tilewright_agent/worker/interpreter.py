@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .describe import mismatch
-from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing
+from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing, room
 from .numpy_functions import NumpyFunctions
 from .protocol import Message
 from .reference import Backend
@@ -67,17 +67,34 @@ class Interpreter:
 
         return bind
 
-    def guarded(self, shape: Sequence[int], dtype: str) -> Guarded:
+    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
         """NaN, or an unlikely integer, inside and around."""
         if dtype not in _STORAGE:
             raise JobError("bad job", f"unknown element type {dtype!r}")
-        size = math.prod(shape)
+        size = room(shape, strides)
         kind: Any = np.dtype(_STORAGE[dtype])
         buffer = np.full(size + 2 * GUARD, self._poison(kind), kind)
         edges = (buffer[:GUARD], buffer[GUARD + size :])
         before = [e.tobytes() for e in edges]
+        if strides is not None:
+            return self._spread(buffer, shape, strides)
         tensor = buffer[GUARD : GUARD + size].reshape(shape)
         return Guarded(tensor, lambda: [e.tobytes() for e in edges] == before)
+
+    def _spread(self, buffer: Any, shape: Sequence[int], strides: Sequence[int]) -> Guarded:
+        """A tensor with gaps between its rows, which must stay as they are too."""
+        steps = tuple(s * buffer.itemsize for s in strides)
+
+        def elements(of: Any) -> Any:
+            return np.lib.stride_tricks.as_strided(of[GUARD:], tuple(shape), steps)
+
+        def outside() -> bytes:
+            copy = buffer.copy()
+            elements(copy)[...] = 0
+            return copy.tobytes()
+
+        before = outside()
+        return Guarded(elements(buffer), lambda: outside() == before)
 
     def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
         """Random elements of the type."""

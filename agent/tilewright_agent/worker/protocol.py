@@ -12,8 +12,9 @@ The client then sends jobs, which the worker does one after the other::
      "module": "<generated Python>", "dsl": {"source": "<kernel file>", "kernel": "gemm"},
      "arguments": [{"name": "A", "dtype": "f16", "role": "in", "distribution": "normal"}, …],
      "reference": "C = A.float() @ B.float()", "tolerance": {"C": 0.002},
-     "cases": [{"sizes": {"M": 256, …}, "shapes": {"A": [256, 64], …}, "seed": 1, "measure": true,
-                "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"}}],
+     "cases": [{"sizes": {"M": 256, …}, "shapes": {"A": [256, 64], …}, "scalars": {"alpha": 0.5, …}, "seed": 1,
+                "strides": {"A": [72, 1], …},
+                "measure": true, "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"}}],
      "seconds": 300, "memory": 16000000000}
 
 `memory` is the most that the process of the job may hold on the host, in bytes; by default most of what the host has.
@@ -22,7 +23,9 @@ A job may bring a second kernel to race instead of the reference, as `"baseline"
 "dsl": {…}}`, over the same arguments; its results then come as `baseline_correct`, `baseline_max_error` and
 `baseline_message`, and it is timed only when it is right.
 
-`module` defines `prepare(*tensors)`, which returns a function that launches; an interpreter takes `dsl` instead.
+`arguments` stand in the order of the kernel; one of role "scalar" takes its value from the case.
+`strides`, in elements, are given where a tensor is not row-major without gaps. `module` defines
+`prepare(*arguments)`, which returns a function that launches; an interpreter takes `dsl` instead.
 `distribution` is "normal", "uniform" (0 to 1) or "index" (small integers). `given` and `expected` are raw
 little-endian elements; they replace random inputs and the reference where there is none. With neither, `correct` is
 null unless the kernel breaks something. For each job come any number of progress messages and one result::

@@ -70,7 +70,7 @@ class Reference:
     def evaluate(self, tensors: Mapping[str, Any], backend: Backend, *, precise: bool) -> dict[str, Any]:
         """The assigned tensors by name. Raises BadReference when an operation fails."""
         values = {
-            name: backend.cast(t, "float32") if precise and 0 < backend.float_bits(t) < 32 else t
+            name: backend.cast(t, "float32") if precise and 0 < _bits(t, backend) < 32 else t
             for name, t in tensors.items()
         }
         for name, expression in self.steps:
@@ -166,6 +166,11 @@ def _check(node: ast.expr, names: set[str]) -> None:
             raise refuse("not part of the language of references")
 
 
+def _bits(value: Any, backend: Backend) -> int:
+    """Bits of a floating-point tensor; 0 for other tensors and for scalar arguments."""
+    return 0 if isinstance(value, int | float) else backend.float_bits(value)
+
+
 class _Evaluator:
     def __init__(self, values: Mapping[str, Any], backend: Backend, precise: bool) -> None:
         self.values, self.backend, self.precise = values, backend, precise
@@ -211,7 +216,7 @@ class _Evaluator:
                 raise BadReference(f"reference: `{ast.unparse(node)}` is not part of the language")
 
     def _cast(self, tensor: Any, wanted: str) -> Any:
-        bits, narrow = self.backend.float_bits(tensor), wanted in ("float16", "bfloat16")
+        bits, narrow = _bits(tensor, self.backend), wanted in ("float16", "bfloat16")
         if bits and wanted in CASTS.values():
             if self.precise and (narrow or (wanted == "float32" and bits == 64)):
                 return tensor  # nothing is rounded on the way to the values to compare with

@@ -16,7 +16,7 @@ from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
-from tilewright_analysis.async_.parts import part_of
+from tilewright_analysis.async_.parts import part_of, summand_of
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -307,8 +307,18 @@ class Tags:
     # ------------------------------------------------------------------------------------------- stores
 
     def placed(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
-        """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete."""
-        for cover in value.covers:
+        """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete.
+
+        Where it is added to what is there, they may be parts, which are complete together over all programs.
+        """
+        added = isinstance(o.stmt, ir.Atomic) and o.stmt.op == "add"
+        for cover in value.covers if added else ():
+            done = _completed(cover) if self.complete(s, cover) else cover
+            if (summand := summand_of(self.program, done, p.outer)) is not None:
+                self.report.added(o, summand)
+            else:
+                self.report.unfollowed(s, p, o, cover)
+        for cover in value.covers if not added else ():
             if self.complete(s, cover):
                 continue
             part = part_of(self.program, cover, [self.tag(p, dim, at) for dim, at in box.fixed])
@@ -322,7 +332,11 @@ class Tags:
         # A contraction over nothing needs no other one inside of it.
         if not any(self._empty(s, dim, p) for dim in missing):
             for dim in missing:
-                self.report.incomplete(s, p, o, Cover(dim, 0, -1, (), self._around(p), ""))
+                none = Cover(dim, 0, -1, (), self._around(p), "")
+                if added:
+                    self.report.unfollowed(s, p, o, none)
+                else:
+                    self.report.incomplete(s, p, o, none)
         for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
             if axis is None:
                 continue

@@ -12,8 +12,8 @@ from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.encode import encode
 from tilewright_analysis.async_.explain import example, refuted
-from tilewright_analysis.async_.forms import Facts
-from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
+from tilewright_analysis.async_.forms import Facts, to_expr
+from tilewright_analysis.async_.model import Addend, AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
 from tilewright_analysis.async_.obligations import Obligation, obligations
 from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.search import Searched, search
@@ -64,7 +64,11 @@ def explore(
                 first = again
                 confirmed, doubtful = _confirm(program, first, budget, cancelled) if first.found else ({}, {})
     outcomes = [_outcome(program, o, first, confirmed, doubtful) for o in todo]
-    return AsyncResult(tuple(outcomes), states, steps, _ms(start))
+    summands = {
+        subject: frozenset(Addend(to_expr(program.dims[a.dim]), a.index, a.length) for a in found)
+        for subject, found in first.summands.items()
+    }
+    return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start))
 
 
 def replay_request(outcome: AsyncOutcome) -> ReplayRequest | None:

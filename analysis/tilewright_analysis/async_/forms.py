@@ -98,8 +98,8 @@ class Facts:
         upper: dict[str, int] = {}
         multiple: dict[str, int] = {}
 
-        def at_least(name: str, value: int) -> None:
-            lower[name] = max(lower.get(name, 1), value)
+        def at_least(size: ex.Size, value: int) -> None:
+            lower[size.name] = max(lower.get(size.name, size.least), value)
 
         def at_most(name: str, value: int) -> None:
             upper[name] = min(upper.get(name, value), value)
@@ -111,13 +111,13 @@ class Facts:
                     read(right)
                 case ex.Bin("==", ex.Bin("%", ex.Size(name), ex.Int(m)), ex.Int(0)) if m > 0:
                     multiple[name] = multiple.get(name, 1) * m // gcd(multiple.get(name, 1), m)
-                case ex.Bin("==", ex.Size(name), ex.Int(v)) | ex.Bin("==", ex.Int(v), ex.Size(name)):
-                    at_least(name, v)
-                    at_most(name, v)
-                case ex.Bin("<", ex.Int(v), ex.Size(name)):
-                    at_least(name, v + 1)
-                case ex.Bin("<=", ex.Int(v), ex.Size(name)):
-                    at_least(name, v)
+                case ex.Bin("==", ex.Size() as size, ex.Int(v)) | ex.Bin("==", ex.Int(v), ex.Size() as size):
+                    at_least(size, v)
+                    at_most(size.name, v)
+                case ex.Bin("<", ex.Int(v), ex.Size() as size):
+                    at_least(size, v + 1)
+                case ex.Bin("<=", ex.Int(v), ex.Size() as size):
+                    at_least(size, v)
                 case ex.Bin("<", ex.Size(name), ex.Int(v)):
                     at_most(name, v - 1)
                 case ex.Bin("<=", ex.Size(name), ex.Int(v)):
@@ -150,11 +150,11 @@ class Facts:
 
     def _atom_bounds(self, key: ex.Expr) -> tuple[float, float]:
         match key:
-            case ex.Size(name):
-                return float(self.lower.get(name, 1)), float(self.upper.get(name, inf))
-            case ex.Bin("cdiv", ex.Size(), ex.Int(d)) if d > 0:
+            case ex.Size(name, least):
+                return float(self.lower.get(name, least)), float(self.upper.get(name, inf))
+            case ex.Bin("cdiv", ex.Size(name, least), ex.Int(d)) if d > 0 and self.lower.get(name, least) >= 1:
                 return 1.0, inf
-            case ex.Bin("//" | "%", ex.Size(), ex.Int(d)) if d > 0:
+            case ex.Bin("//" | "%", ex.Size(name, least), ex.Int(d)) if d > 0 and self.lower.get(name, least) >= 0:
                 return 0.0, float(d - 1) if key.op == "%" else inf
             case ex.Bin("*", a, b) if self._atom_bounds(a)[0] >= 0 and self._atom_bounds(b)[0] >= 0:
                 return 0.0, inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.ir import expr as ex
 from tilewright.problem import Fix, Related
 from tilewright.source import NO_SPAN, Span
 from tilewright_analysis.report import Counterexample, Verdict
@@ -58,10 +59,26 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Addend:
+    """All of a contraction over a dimension of `extent` elements (`index` is None), or the part `index`, of `length`
+    elements, over sizes and the program variable `PROGRAM`.
+    """
+
+    extent: ex.Expr
+    index: ex.Expr | None
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class AsyncResult:
-    """All outcomes, in source order of their spans within each code, and figures of the exploration."""
+    """All outcomes, in source order of their spans within each code, and figures of the exploration.
+
+    `summands`: what each program adds, by the subject of the statement that adds to a sum over programs. That the
+    programs together add a contraction once is not the engine's to say.
+    """
 
     outcomes: tuple[AsyncOutcome, ...]
+    summands: Mapping[str, frozenset[Addend]] = field(default_factory=dict[str, "frozenset[Addend]"])
     states: int = 0
     steps: int = 0
     milliseconds: float = 0.0

@@ -29,7 +29,7 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
     contracted = _contracted(stmts)
     for s in stmts:
         match s:
-            case ir.Store(src=name, view=view):
+            case ir.Store(src=name, view=view) | ir.Atomic(src=name, view=view):
                 pass
             case ir.TmaStore(src=ref, view=view):
                 name = ref.buffer

@@ -116,7 +116,7 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.Store(nowhere, stmt.src, stmt=stmt, reads=(*read, stmt.src))
         case ir.Load():
             instr = c.Load(stmt.dst, box(stmt.view), stmt=stmt, writes=stmt.dst)
-        case ir.Store():
+        case ir.Store() | ir.Atomic():
             instr = c.Store(box(stmt.view), stmt.src, stmt=stmt, reads=(stmt.src,))
         case ir.Tag() | ir.ExpectTags():
             return about_tags(scalars, stmt, place)

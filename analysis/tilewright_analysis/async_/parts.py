@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tilewright.ir import expr as ex
 from tilewright_analysis.async_ import code as c
@@ -46,6 +47,34 @@ def part_of(program: c.Program, cover: Cover, fixed: Sequence[Tag]) -> Part | No
             stride = int(ratio)
             return Part(tag, stride, interval.high - interval.low, _reaches(program, cover.dim, tag.dim, stride))
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Summand:
+    """What one program adds to a sum over programs: all of a contraction over dimension `dim` (`index` is None), or
+    `[index * length, index * length + length)` of it, where `index` is over sizes and the program variable.
+    """
+
+    dim: int
+    index: ex.Expr | None = None
+    length: int = 0
+
+
+def summand_of(program: c.Program, cover: Cover, outer: int) -> Summand | None:
+    """`cover` as what the program adds in its tile number `outer`; None where it is no part of a fixed length."""
+    if cover.complete:
+        return Summand(cover.dim)
+    if len(cover.intervals) != 1 or cover.outer not in (-1, outer):
+        return None
+    (interval,) = cover.intervals
+    length = interval.high - interval.low
+    if interval.low_slopes or interval.high_slopes or length < 1:
+        return None
+    start = forms.add(program.symbols[cover.symbol], forms.constant(interval.low))
+    index = forms.scale(start, Fraction(1, length))
+    if any(value.denominator != 1 for value in (index.const, *(factor for _, factor in index.terms))):
+        return None
+    return Summand(cover.dim, forms.to_expr(index), length)
 
 
 def _reaches(program: c.Program, dim: int, parts: int, length: int) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tilewright.problem import Fix, Related
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.model import Issue, Violation
+from tilewright_analysis.async_.parts import Summand
 from tilewright_analysis.async_.state import Event, Instance, Process, State
 from tilewright_analysis.async_.words import at, touched
 
@@ -28,6 +29,8 @@ class Reporter:
     program: c.Program
     tracing: bool = False
     found: dict[tuple[str, str], Found] = field(default_factory=dict[tuple[str, str], Found])
+    # What programs add to sums, by the statement that adds.
+    summands: dict[str, set[Summand]] = field(default_factory=dict[str, "set[Summand]"])
 
     def violated(self) -> frozenset[tuple[str, str]]:
         """The obligations with a violation."""

@@ -14,6 +14,7 @@ from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.machine import Interrupted
 from tilewright_analysis.async_.model import Budget, Violation
 from tilewright_analysis.async_.normal import Key, Normalizer
+from tilewright_analysis.async_.parts import Summand
 from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.state import INF, State
 from tilewright_analysis.async_.tensor import TensorMachine
@@ -24,7 +25,10 @@ STATES_AFTER_VIOLATION = 400
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search found. `complete`: every path was followed to its end or to a state seen before."""
+    """What a search found. `complete`: every path was followed to its end or to a state seen before.
+
+    `summands`: what programs add to sums, by the statement that adds.
+    """
 
     found: dict[tuple[str, str], Found]
     complete: bool
@@ -32,6 +36,7 @@ class Searched:
     states: int
     steps: int
     meets: int
+    summands: dict[str, set[Summand]]
 
 
 def search(
@@ -121,7 +126,7 @@ def search(
         more, fewer = _fork(program, s, *fork, normal.beside(s, fork[0], fork[1]))
         work.extend(x for x in ((fewer, more) if breadth_first else (more, fewer)) if x is not None)
     complete = not work and not stopped and not fatal
-    return Searched(reporter.found, complete, stopped, len(seen) + len(exact), machine.steps, meets)
+    return Searched(reporter.found, complete, stopped, len(seen) + len(exact), machine.steps, meets, reporter.summands)
 
 
 def _fork(

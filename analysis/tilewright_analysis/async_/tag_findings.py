@@ -9,7 +9,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms, said
 from tilewright_analysis.async_.expectations import Broken
 from tilewright_analysis.async_.model import Issue
-from tilewright_analysis.async_.parts import Part
+from tilewright_analysis.async_.parts import Part, Summand
 from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import Process, State
 from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
@@ -141,6 +141,16 @@ class TagFindings:
             s, p, o, "TW102", sid(o), text, values={"contracted": held or "nothing"}, short=(cover.dim, reached),
             unknown=unknown
         )  # fmt: skip
+
+    def added(self, o: c.Instr, summand: Summand) -> None:
+        """A program adds a part of a contraction, or all of it."""
+        self.report.summands.setdefault(sid(o), set()).add(summand)
+
+    def unfollowed(self, s: State, p: Process, o: c.Instr, cover: Cover) -> None:
+        """What a program adds is no part of a contraction that can be numbered."""
+        d = self.dim(cover.dim)
+        missing = f"which part of the contraction over {d} {doing(p, o)} adds"
+        self.report.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
 
     def uneven(self, s: State, p: Process, o: c.Instr, cover: Cover, part: Part) -> None:
         """The parts of a split contraction leave gaps or overlap."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..context import KernelContext
 from ..report import Family, Obligation
 from . import asynchronous
-from .grid import point_map, roles_agree, tile_map
+from .grid import accumulated, point_map, roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import global_order, leading_index, load_bounds, offset_width, point_bounds, ring_index, store_bounds
 from .resources import instructions, role_warps, shared_memory, threads_registers
@@ -46,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory.point_bounds", "memory", ("TW201", "TW202"), point_bounds.check),
     Check("memory.global_order", "memory", ("TW206",), global_order.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
+    Check("grid.accumulated", "grid", ("TW305",), accumulated.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
     Check("tags.coverage", "tags", ("TW102",), coverage.check),

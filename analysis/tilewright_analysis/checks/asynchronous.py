@@ -14,6 +14,7 @@ from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget
 from ..context import KernelContext
 from ..replay import broken_expectation, replayed
 from ..report import Family, Obligation
+from .grid import sums
 from .outcome import indented, proved, refuted, situation, unknown
 
 CODES = (
@@ -50,6 +51,8 @@ def stays_inside(context: KernelContext) -> bool:
 def _obligation(context: KernelContext, o: AsyncOutcome, said: set[str]) -> Obligation:
     """The outcome as an obligation; a reason that holds for many is given in words once (`said`)."""
     family = _FAMILIES[o.code[2]]
+    if o.verdict == "proved" and o.code == "TW102" and o.subject in explored(context).summands:
+        return sums.whole(context, o, explored(context).summands[o.subject])
     if o.verdict == "proved":
         return proved(o.code, family, o.what, o.span, "exploration of all trip counts")
     if o.verdict == "unknown":

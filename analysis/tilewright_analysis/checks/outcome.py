@@ -147,6 +147,8 @@ def _described(stmt: ir.Stmt) -> str:
             return f"the store to {tensor}"
         case ir.Store(view=view) | ir.TmaStore(view=view):
             return f"the store to {view.tensor}"
+        case ir.Atomic(view=view):
+            return f"the atomic update of {view.tensor}"
         case ir.Assign(value=ex.Item(tensor)):
             return f"the load of {tensor}"
         case ir.Assign(dst=dst):
@@ -177,11 +179,16 @@ def assume_fix(context: KernelContext, condition: ex.Expr) -> Fix | None:
 
 def assume_text_fix(context: KernelContext, text: str) -> Fix | None:
     """Insert the assumption `text` as the first statement of the kernel; None where its place is unknown."""
+    return first_line_fix(context, f"Add {text}", text)
+
+
+def first_line_fix(context: KernelContext, title: str, text: str) -> Fix | None:
+    """Insert `text` as the first statement of the kernel; None where its place is unknown."""
     starts = [a.span.start for a in context.written.assumptions if a.span != NO_SPAN]
     starts = starts or [s.span.start for s in context.written.body if s.span != NO_SPAN]
     if not starts:
         return None
-    return Fix(f"Add {text}", (_line(context, min(starts), text),))
+    return Fix(title, (_line(context, min(starts), text),))
 
 
 def call_prefix(context: KernelContext) -> str:

@@ -197,7 +197,7 @@ class Decider:
             labels = ", ".join(sorted({f"'{b.label}'" for b in free}))
             return Decision("unknown", missing=f"it depends on {labels}, whose value is not tracked here")
         env = {name: model.get(name, 1) for name in (*question.sizes, *(b.name for b in question.binders))}
-        if not in_range(env[s] for s in question.sizes):
+        if not in_range(question, env):
             return Decision("unknown", missing="only sizes too large to launch break it")
         try:
             facts = all(ex.evaluate(f, env) for f in question.facts)
@@ -255,7 +255,11 @@ def _generalized(question: Question) -> Question | None:
         e
         for part in question.expressions()
         for e in ex.walk(part)
-        if isinstance(e, ex.Bin) and e.op == "cdiv" and isinstance(e.lhs, ex.Size) and isinstance(e.rhs, ex.Int)
+        if isinstance(e, ex.Bin)
+        and e.op == "cdiv"
+        and isinstance(e.lhs, ex.Size)
+        and isinstance(e.rhs, ex.Int)
+        and e.lhs.least >= 1
     }
     chosen: dict[ex.Expr, ex.Expr] = {}
     for count in counts:

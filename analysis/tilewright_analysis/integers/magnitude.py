@@ -59,8 +59,9 @@ class Magnitudes:
             match x:
                 case ex.Int(value):
                     return {(): Fraction(max(0, value))}
-                case ex.Size(name):
-                    return {(name,): Fraction(1)}
+                case ex.Size(name, least):
+                    # An integer argument has no part in the extents of tensors.
+                    return {(name,): Fraction(1)} if least >= 1 else {(): Fraction(max(0, _most(name, env)))}
                 case ex.Var(name):
                     return go(binders[name].hi) if name in binders and binders[name].bounded else None
                 case ex.Bin("+", lhs, rhs):
@@ -83,6 +84,11 @@ class Magnitudes:
                     return {(): Fraction(1)}
 
         return go(e)
+
+
+def _most(name: str, env: Mapping[str, Interval]) -> int:
+    most = env.get(name, (None, None))[1]
+    return ex.GREATEST_SCALAR if most is None else most
 
 
 def _monomial(shape: Iterable[ex.Expr]) -> tuple[Monomial | None, int]:

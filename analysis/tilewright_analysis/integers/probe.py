@@ -6,7 +6,7 @@ wants to see. Costs a few milliseconds for a claim that holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from time import perf_counter
 
@@ -54,7 +54,7 @@ def probe(question: Question, *, points: int = 6000, milliseconds: float = 25.0)
         env.pop(binder.name, None)
         return None
 
-    for sizes in small_sizes(question.sizes, tuple(question.expressions())):
+    for sizes in small_sizes(question.sizes, tuple(question.expressions()), question.ranges):
         found = search(0, dict(sizes))
         if found is not None:
             return found
@@ -63,8 +63,10 @@ def probe(question: Question, *, points: int = 6000, milliseconds: float = 25.0)
     return None
 
 
-def small_sizes(names: Sequence[str], exprs: Sequence[ex.Expr]) -> Iterator[Model]:
-    """Assignments of sizes around the constants in `exprs`, smallest total first."""
+def small_sizes(
+    names: Sequence[str], exprs: Sequence[ex.Expr], ranges: Mapping[str, tuple[int, int]]
+) -> Iterator[Model]:
+    """Assignments of sizes, and of arguments that may be negative, around the constants in `exprs`, smallest first."""
     constants = sorted({abs(i.value) for e in exprs for i in ex.walk(e) if isinstance(i, ex.Int)} - {0, 1})
     near: set[int] = {1, 2, 3, 4}
     for c in constants:
@@ -76,7 +78,12 @@ def small_sizes(names: Sequence[str], exprs: Sequence[ex.Expr]) -> Iterator[Mode
         # Keep the ends of the scale: the smallest, and those next to the largest constants.
         half = limit // 2
         candidates = candidates[:half] + candidates[-(limit - half) :]
-    choices = sorted(product(candidates, repeat=len(names)), key=lambda c: (sum(c), c))
+    below = [-v for v in candidates]
+    lists = [
+        candidates if ranges[n][0] >= 1 else [v for v in sorted((0, *candidates, *below), key=abs) if v >= ranges[n][0]]
+        for n in names
+    ]
+    choices = sorted(product(*lists), key=lambda c: (sum(map(abs, c)), c))
     for choice in choices:
         yield dict(zip(names, choice, strict=True))
 

@@ -60,11 +60,14 @@ class Question:
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
-        """Names of the sizes in the claim, the facts and the bounds, sorted."""
-        found: set[str] = set()
-        for e in self.expressions():
-            found |= {s.name for s in ex.walk(e) if isinstance(s, ex.Size)}
-        return tuple(sorted(found))
+        """Names of the sizes and integer arguments in the claim, the facts and the bounds, sorted."""
+        return tuple(sorted(self.ranges))
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """For each of `sizes` the least and the greatest value that a launch may give it."""
+        found = {s.name: s.least for e in self.expressions() for s in ex.walk(e) if isinstance(s, ex.Size)}
+        return {name: launched(least) for name, least in found.items()}
 
     @cached_property
     def has_items(self) -> bool:
@@ -119,6 +122,11 @@ class Question:
         return self if len(facts) == len(self.facts) and len(binders) == len(self.binders) else Question(
             self.claim, facts, binders
         )  # fmt: skip
+
+
+def launched(least: int) -> tuple[int, int]:
+    """The values that a launch may give to a size or an integer argument whose least value is `least`."""
+    return least, MAX_SIZE if least >= 1 else ex.GREATEST_SCALAR
 
 
 def sign_claim(value: ex.Expr) -> ex.Expr:

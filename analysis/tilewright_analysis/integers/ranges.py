@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.ir import expr as ex
 
-from .question import MAX_SIZE, Question
+from .question import Question
 
 Interval = tuple[int | None, int | None]  # inclusive; None is unbounded
 ANY: Interval = (None, None)
@@ -15,7 +15,7 @@ ANY: Interval = (None, None)
 
 def interval_env(question: Question) -> dict[str, Interval]:
     """Intervals of sizes and binders from bounds and from facts that compare one name with a constant."""
-    env: dict[str, Interval] = {s: (1, MAX_SIZE) for s in question.sizes}
+    env: dict[str, Interval] = dict(question.ranges)
     for fact in question.facts:
         _refine(env, fact)
     for b in question.binders:

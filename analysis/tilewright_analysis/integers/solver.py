@@ -10,7 +10,7 @@ the load of the machine; the time limit is for what those units miss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -18,7 +18,7 @@ import z3  # pyright: ignore[reportMissingTypeStubs]
 
 from tilewright.ir import expr as ex
 
-from .question import MAX_SIZE, Question
+from .question import Question
 
 Answer = Literal["holds", "fails", "unknown"]
 _Z3 = cast(Any, z3)
@@ -129,7 +129,9 @@ class Solver:
 
 def bounds(question: Question) -> list[ex.Expr]:
     """What sizes and binders satisfy by their kind."""
-    found: list[ex.Expr] = [ex.Bin("<=", ex.Int(1), ex.Size(s)) for s in question.sizes]
+    found: list[ex.Expr] = [ex.Bin("<=", ex.Int(low), ex.Size(s, low)) for s, (low, _) in question.ranges.items()]
+    # Most proofs need no upper bound of sizes; a bound on arguments costs nothing where there are none.
+    found += [ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items() if low < 1]
     for b in question.binders:
         if b.bounded:
             var = ex.Var(b.name)
@@ -239,6 +241,6 @@ class _Translation:
             self.divisors.append(divisor)
 
 
-def in_range(sizes: Iterable[int]) -> bool:
-    """True when every size may be launched."""
-    return all(1 <= s <= MAX_SIZE for s in sizes)
+def in_range(question: Question, values: Mapping[str, int]) -> bool:
+    """True when every size and integer argument may be launched with its value."""
+    return all(low <= values[s] <= high for s, (low, high) in question.ranges.items())

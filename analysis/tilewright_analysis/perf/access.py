@@ -49,6 +49,8 @@ def vector_widths(kernel: ir.Kernel) -> Iterator[VectorWidth]:
                 tile, param = kernel.types[name], kernel.param(view.tensor)
                 if not isinstance(tile, TileType) or tile.layout is None or not view.shape:
                     continue
+                if param.type.contiguous != len(view.shape) - 1:
+                    continue
                 size = param.type.dtype.bytes
                 best = min(WIDEST_BYTES, size * max(1, prod(view.shape) // (tile.layout.warps * 32)))
                 run = min(_contiguous_registers(tile) * size, WIDEST_BYTES)

@@ -152,5 +152,7 @@ def _uses(stmt: ir.Stmt) -> set[str]:
             return {src, *(i.name for i in (*index, mask) if isinstance(i, ir.TileRef))}
         case ir.Store(src=src) | ir.SharedStore(src=src):
             return {src}
+        case ir.Atomic(src=src, mask=mask):
+            return {src} if mask is None else {src, mask}
         case _:
             return set()

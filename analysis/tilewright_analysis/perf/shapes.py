@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import SharedType
+from tilewright.ir.types import SharedType, row_major
 
 Sizes = Mapping[str, int]
 
@@ -50,13 +50,13 @@ def large_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
         even = _fill(kernel, tiles)
     if even is None:
         return ()
-    odd = {n: max(1, v - max(1, tiles[n] // 3)) if tiles[n] > 1 else max(1, v - 1) for n, v in even.items()}
+    odd = {n: max(1, even[n] - max(1, t // 3)) if t > 1 else max(1, even[n] - 1) for n, t in tiles.items()}
     return _distinct([even, _satisfy(kernel, odd, tiles, False)])
 
 
 def tile_extents(kernel: ir.Kernel) -> dict[str, int]:
     """For each problem size the largest extent of a tile along it; 1 where no tensor has the size as an extent."""
-    extents = {name: 1 for name in kernel.sizes}
+    extents = {name: 1 for name in kernel.sizes if name not in kernel.integers | kernel.pitches}
     for view in views(kernel):
         for extent, tile in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
             if isinstance(extent, ex.Size):
@@ -77,7 +77,7 @@ def indexed_sizes(kernel: ir.Kernel) -> set[str]:
 def views(kernel: ir.Kernel) -> Iterator[ir.View]:
     """Every access to a global tensor, in source order."""
     for stmt in ir.walk(kernel.body):
-        if isinstance(stmt, ir.Load | ir.Store | ir.CpAsync | ir.TmaLoad | ir.TmaStore):
+        if isinstance(stmt, ir.Load | ir.Store | ir.Atomic | ir.CpAsync | ir.TmaLoad | ir.TmaStore):
             yield stmt.view
 
 
@@ -86,10 +86,13 @@ def roles(kernel: ir.Kernel) -> dict[str, str]:
     read: set[str] = set()
     written: set[str] = set()
     for stmt in ir.walk(kernel.body):
-        if isinstance(stmt, ir.Store | ir.TmaStore):
+        if isinstance(stmt, ir.Store | ir.TmaStore | ir.Atomic):
             written.add(stmt.view.tensor)
         elif isinstance(stmt, ir.Load | ir.CpAsync | ir.TmaLoad):
             read.add(stmt.view.tensor)
+    # What the launch fills with zeros is no input, whatever reads it; what atomic updates build on is one.
+    read |= {p.name for p in kernel.params if p.given == "values"}
+    read -= {p.name for p in kernel.params if p.given == "zeros"}
     return {
         p.name: "inout" if p.name in read & written else "out" if p.name in written else "in" for p in kernel.params
     }
@@ -107,6 +110,15 @@ def tensor_shapes(kernel: ir.Kernel, sizes: Sizes) -> dict[str, tuple[int, ...]]
     return {p.name: tuple(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params}
 
 
+def declared_strides(kernel: ir.Kernel, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """The strides of tensors that are not row-major without gaps, in elements."""
+    return {
+        p.name: tuple(ex.evaluate(e, sizes) for e in p.type.strides)
+        for p in kernel.params
+        if p.type.strides != row_major(p.type.shape)
+    }
+
+
 def broken_assumption(kernel: ir.Kernel, sizes: Sizes) -> str:
     """The first assumption that the sizes break, as text; empty when all hold."""
     for assumption in kernel.assumptions:
@@ -120,7 +132,7 @@ def _fill(kernel: ir.Kernel, tiles: Mapping[str, int]) -> Sizes | None:
     best = _satisfy(kernel, {n: t for n, t in tiles.items()}, tiles, True)
     if best is None:
         return None
-    wanted, growing = dict(best), [n for n in reversed(kernel.sizes)]
+    wanted, growing = dict(best), [n for n in reversed(kernel.sizes) if n in tiles]
     while growing:
         for name in list(growing):
             trial = _satisfy(kernel, wanted | {name: wanted[name] * 2}, tiles, True)
@@ -142,7 +154,8 @@ def _satisfy(kernel: ir.Kernel, wanted: Sizes, tiles: Mapping[str, int], even: b
     # What is only indexed first: the number of parts of a split contraction follows from its length, and the other way
     # round there would always be one.
     indexed = indexed_sizes(kernel)
-    names = sorted(kernel.sizes, key=lambda n: n not in indexed)
+    # Integer arguments last: where assumptions allow, they are as large as the largest size.
+    names = sorted(kernel.sizes, key=lambda n: (n in kernel.integers, n in kernel.pitches, n not in indexed))
     tries = 0
 
     def holds(sizes: dict[str, int]) -> bool:
@@ -161,7 +174,13 @@ def _satisfy(kernel: ir.Kernel, wanted: Sizes, tiles: Mapping[str, int], even: b
         if i == len(names):
             return sizes
         name = names[i]
-        for value in _candidates(wanted[name], tiles.get(name, 1), even):
+        if name in kernel.integers:
+            values = _integers(sizes)
+        elif name in kernel.pitches:
+            values = _pitches(sizes)
+        else:
+            values = _candidates(wanted[name], tiles.get(name, 1), even)
+        for value in values:
             tries += 1
             if tries > _TRIES:
                 return None
@@ -180,6 +199,16 @@ def _candidates(wanted: int, tile: int, even: bool) -> Sequence[int]:
     multiples = [m * tile for m in range(max(1, wanted // tile), 0, -1)][:64]
     fits = [v for v in near if (v % tile == 0) == (even or tile == 1)]
     return list(dict.fromkeys((multiples if even else []) + fits + near))
+
+
+def _integers(sizes: Sizes) -> Sequence[int]:
+    """Values of an integer argument: those of the sizes, then small ones, then negative ones."""
+    return list(dict.fromkeys((*sorted(sizes.values(), reverse=True), *range(1, 65), 0, *range(-1, -9, -1))))
+
+
+def _pitches(sizes: Sizes) -> Sequence[int]:
+    """Values of a size that is a stride: that of a row padded by a multiple of 16 bytes, without padding, larger."""
+    return list(dict.fromkeys(v for s in sorted(sizes.values()) for v in (-(-s // 64) * 64 + 64, s, -(-s // 64) * 64)))
 
 
 def _distinct(found: Sequence[Sizes | None]) -> tuple[Sizes, ...]:

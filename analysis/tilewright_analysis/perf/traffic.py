@@ -77,6 +77,7 @@ class Work:
 # Sectors that L2 delivers to a GEMM whose rows begin in the middle of one, over those of aligned rows, for equal bytes:
 # Nsight Compute on one H200 (docs/measurements.md).
 _UNALIGNED_ROWS = 1.8
+_SECTOR = 32  # bytes that L2 delivers at least
 _SPECIAL = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "div",
     "pow",
@@ -179,7 +180,7 @@ class _Counter:
                 self.work.shared += self._runs(mask) * self._box(view)
             case ir.Gather() | ir.Scatter():
                 self._points(stmt, mask)
-            case ir.Store(view=view):
+            case ir.Store(view=view) | ir.Atomic(view=view):
                 self._access(view, "direct", True, stmt.span, env, mask)
             case ir.TmaStore(view=view):
                 self._access(view, "tma", True, stmt.span, env, mask)
@@ -265,8 +266,11 @@ class _Counter:
 
     def _split_sectors(self, param: ir.Param) -> float:
         """How many bytes L2 delivers for one that is read, where rows begin within its sectors of 32 bytes."""
-        pitches = (ex.evaluate(s, self.sizes) * param.type.dtype.bytes for s in param.type.strides)
-        return _UNALIGNED_ROWS if any(p % 32 and p > param.type.dtype.bytes for p in pitches) else 1.0
+        size = param.type.dtype.bytes
+        pitches = [ex.evaluate(s, self.sizes) * size for s in param.type.strides]
+        if (least := min(pitches)) > size:
+            return min(_SECTOR, least) / size  # no two elements side by side
+        return _UNALIGNED_ROWS if any(p % _SECTOR and p > size for p in pitches) else 1.0
 
     def _shared_reads(self, origins: list[Value], moved: Value) -> float:
         """Bytes when programs that run at the same time fetch each tile once, or all programs if everything fits L2."""

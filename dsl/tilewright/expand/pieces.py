@@ -72,6 +72,11 @@ class _Pieces:
                 return tuple(
                     replace(stmt, src=self.piece(src, i), view=_part_of(view, i)) for i in _indices(self.shape(src))
                 )
+            case ir.Atomic(view=view, src=src, mask=mask):
+                return tuple(
+                    replace(stmt, src=self.piece(src, i), view=_part_of(view, i), mask=mask and self.piece(mask, i))
+                    for i in _indices(self.shape(src))
+                )
             case ir.Mma():
                 return tuple(self.product(stmt))
             case ir.Tag() | ir.ExpectTags():

@@ -234,7 +234,7 @@ def only_control(block: ir.Block) -> ir.Block:
 
     def change(stmt: ir.Stmt) -> ir.Block | None:
         match stmt:
-            case ir.Compute() | ir.Load() | ir.Store() | ir.Mma() | ir.Gather() | ir.Scatter():
+            case ir.Compute() | ir.Load() | ir.Store() | ir.Atomic() | ir.Mma() | ir.Gather() | ir.Scatter():
                 return ()
             case ir.Tag() | ir.ExpectTags() if any(isinstance(h, str) for h in holders(stmt)):
                 return ()

@@ -217,6 +217,8 @@ def _reading(stmt: ir.Stmt, old: str, new: str) -> ir.Stmt:
             if isinstance(stmt, ir.Scatter):
                 return replace(stmt, index=at, mask=chosen, src=name(stmt.src))
             return replace(stmt, index=at, mask=chosen)
+        case ir.Atomic(src=src, mask=mask):
+            return replace(stmt, src=name(src), mask=None if mask is None else name(mask))
         case _:
             return stmt
 

@@ -72,6 +72,7 @@ class Bindings:
         self.static_depth = 0
         self.owners: dict[str, tuple[int, str]] = {}  # which name of which call a variable of the IR stands for
         self.changing: set[str] = set()  # variables of the IR that are assigned more than once
+        self.initial: dict[str, ir.Expr] = {}  # variables that still have the value of a scalar argument
         self.reserved = _PRINTED | {v.name for v in scope.values() if isinstance(v, ex.Size)}
 
     # -------------------------------------------------------------------------------- places and problems
@@ -196,6 +197,7 @@ class Bindings:
         else:
             target = self.new_name(name, ScalarType())
             self.emit(ir.Assign(target, value, span=self.span(node)))
+        self.initial.pop(target, None)
         self.names[name] = Var(target)
 
     def bind_tile(self, name: str, value: ir.TileRef, node: Node) -> ir.TileRef:

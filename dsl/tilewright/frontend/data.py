@@ -28,13 +28,13 @@ class DataOperations(TagOperations):
         bound: tuple[str, ...] = ()
         if isinstance(condition, Condition):
             bound, condition = condition.parameters, condition.body
-        cond = self.scalar(node, condition, "an assumption")
+        cond = ex.substitute(self.scalar(node, condition, "an assumption"), self.initial)
         loose = sorted({e.name for e in ex.walk(cond) if isinstance(e, Var)} - set(bound))
         if loose:
             raise self.fault(
                 "TW005",
-                f"an assumption speaks of sizes only, or of elements of tensors; this one names '{loose[0]}', a "
-                "variable of the kernel",
+                "an assumption speaks of sizes, of scalar arguments or of elements of tensors; this one names "
+                f"'{loose[0]}', a variable of the kernel",
                 node,
             )
         if self.in_role or self.loop_depth:
@@ -47,7 +47,7 @@ class DataOperations(TagOperations):
             raise self.fault("TW005", f"'{unused[0]}' indexes no tensor in this assumption, so it has no range", node)
         if used:
             self.contracts.append(ir.Contract(cond, bound, self.span(node)))
-        elif not isinstance(cond, Int):
+        elif not isinstance(cond, Int) and cond not in [a.expr for a in self.assumptions]:
             self.assumptions.append(ir.Assumption(cond, self.span(node)))
         return None
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tree_sitter import Node
 
-from tilewright.dtypes import DType, i1
+from tilewright.dtypes import DType, f32, i1, i32
 from tilewright.frontend.assignments import count_assignments
 from tilewright.frontend.elaborate import SCALARS
 from tilewright.frontend.fault import Silenced
@@ -298,12 +298,12 @@ class Expressions(TileOperators):
                 return self.parametrized(node, value, indices)
 
     def parametrized(self, node: Node, value: Value, indices: list[Node]) -> Value:
-        """`Global[f16, M, K]` or `Annotated[Global, f16, M, K]`."""
-        if value == Builtin("Global"):
-            return self.global_annotation(node, [self.evaluate(i) for i in indices])
+        """`Global[f16, M, K]` or `Annotated[Global, f16, M, K]`; `Scalar[f32]` or `Annotated[Scalar, f32]`."""
+        if value in (Builtin("Global"), Builtin("Scalar")):
+            return self.annotation(node, value, [self.evaluate(i) for i in indices])
         if value == Builtin("Annotated") and indices:
             first, *rest = [self.evaluate(i) for i in indices]
-            return self.global_annotation(node, rest) if first == Builtin("Global") else first
+            return self.annotation(node, first, rest) if first in (Builtin("Global"), Builtin("Scalar")) else first
         raise self.fault("TW003", f"{describe(value)} takes no index", node)
 
     def leading(self, node: Node, value: TensorSlice, indices: list[Node]) -> TensorSlice:
@@ -326,8 +326,16 @@ class Expressions(TileOperators):
             raise self.fault("TW003", f"{what}: index {index.value} is outside 0 … {limit - 1}", node)
         return index
 
-    def global_annotation(self, node: Node, values: list[Value]) -> AnnotationValue:
-        """`Global[dtype, size, …]`."""
+    def annotation(self, node: Node, kind: Value, values: list[Value]) -> AnnotationValue:
+        """`Global[dtype, size, …]` or `Scalar[dtype]`."""
+        if kind == Builtin("Scalar"):
+            if len(values) != 1 or values[0] not in (f32, i32):
+                what = ", ".join(map(describe, values)) or "nothing"
+                raise self.fault(
+                    "TW003", f"a scalar argument is Scalar[f32] or Scalar[i32], not of {what}; cast a Scalar[f32] with "
+                    ".to(f16) where another type is needed", node,
+                )  # fmt: skip
+            return AnnotationValue("Scalar", f32 if values[0] == f32 else i32)
         if not values or not isinstance(values[0], DType):
             raise self.fault("TW003", "Global[…] begins with an element type: Global[f16, M, K]", node)
         shape: list[ir.Expr] = []
@@ -336,6 +344,11 @@ class Expressions(TileOperators):
                 raise self.fault(
                     "TW003", f"an extent of Global[…] is a size or an integer, not {describe(value)}", node
                 )
+            if any(isinstance(e, ex.Size) and e.least < 1 for e in ex.walk(value)):
+                raise self.fault(
+                    "TW003", f"an extent of Global[…] is a size, not the scalar argument {ex.show(value)}, which may "
+                    "be negative; declare it with tw.sizes", node,
+                )  # fmt: skip
             if isinstance(value, Int) and value.value < 1:
                 raise self.fault("TW003", f"an extent of Global[…] is at least 1, not {value.value}", node)
             shape.append(value)

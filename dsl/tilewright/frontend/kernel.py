@@ -14,7 +14,7 @@ from tilewright.frontend.values import AnnotationValue, Builtin, Choices, Tensor
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
-from tilewright.ir.types import GlobalType
+from tilewright.ir.types import GlobalType, ScalarType, TileType, row_major
 from tilewright.problem import Problem
 from tilewright.source import Span
 from tilewright.targets import TARGETS
@@ -47,7 +47,7 @@ def elaborate_kernel(
     function = need(node, "definition")
     name_node = need(function, "name")
     options = _options(work, node)
-    params, constants = _parameters(work, need(function, "parameters"), consts or {})
+    params, scalars, constants = _parameters(work, need(function, "parameters"), consts or {})
     unknown = sorted(set(consts or {}) - {c.name for c in constants})
     if unknown:
         known = ", ".join(c.name for c in constants) or "none"
@@ -58,8 +58,9 @@ def elaborate_kernel(
         )
     body = need(function, "body")
     work.counts = count_assignments(body)
+    _variables(work, scalars)
     work.run_block(body)
-    stores = (ir.Store, ir.TmaStore, ir.Scatter)
+    stores = ir.Store | ir.TmaStore | ir.Scatter | ir.Atomic
     if not any(isinstance(s, stores) for s in ir.walk(tuple(work.block))) and not work.problems:
         work.problems.append(
             Problem(
@@ -81,11 +82,14 @@ def elaborate_kernel(
     problems = tuple(work.problems)
     if any(p.severity == "error" for p in problems):
         return Elaborated(None, problems, options.reference)
-    sizes = sorted({e.name for p in params for s in p.type.shape for e in ex.walk(s) if isinstance(e, ex.Size)})
+    params = [work.tensors[p.name] for p in params]
+    extents = [e for p in params for e in (*p.type.shape, *p.type.strides)]
+    sizes = sorted({e.name for s in extents for e in ex.walk(s) if isinstance(e, ex.Size)})
+    sizes += [s.name for s in scalars if not s.dtype.is_float]
     kernel = ir.Kernel(
         text(name_node), target or options.target, options.warps, tuple(params), tuple(constants), tuple(sizes),
         tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node), options.registers,
-        tuple(work.contracts),
+        tuple(work.contracts), tuple(scalars),
     )  # fmt: skip
     return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
 
@@ -154,9 +158,10 @@ def _options(work: Operations, node: Node) -> _Options:
 
 def _parameters(
     work: Operations, node: Node, overrides: Mapping[str, int]
-) -> tuple[list[ir.Param], list[ir.ConstParam]]:
-    """Tensor and compile-time parameters; their names enter the scope."""
+) -> tuple[list[ir.Param], list[ir.ScalarParam], list[ir.ConstParam]]:
+    """Tensor, scalar and compile-time parameters; their names enter the scope."""
     tensors: list[ir.Param] = []
+    scalars: list[ir.ScalarParam] = []
     constants: list[ir.ConstParam] = []
 
     def read(p: Node) -> None:
@@ -167,32 +172,59 @@ def _parameters(
         work.names[name] = Unusable("has no value", silent=True)
         if type_node is None or p.type not in ("typed_parameter", "typed_default_parameter"):
             raise work.fault(
-                "TW003", f"'{name}' needs a type: Global[f16, M, K] for a tensor, Const for a compile-time value", p
-            )
+                "TW003", f"'{name}' needs a type: Global[f16, M, K] for a tensor, Scalar[f32] or Scalar[i32] for a "
+                "number that each launch gives, Const for a compile-time value", p,
+            )  # fmt: skip
         annotation = work.evaluate(parts(type_node)[0])
+        if annotation == Builtin("Scalar"):
+            raise work.fault("TW003", "Scalar needs an element type: Scalar[f32] or Scalar[i32]", type_node)
         if annotation == Builtin("Global"):
             raise work.fault("TW003", "Global needs an element type and extents: Global[f16, M, K]", type_node)
         if not isinstance(annotation, AnnotationValue):
-            raise work.fault("TW003", f"a parameter is Global[…] or Const, not {describe(annotation)}", type_node)
+            raise work.fault(
+                "TW003", f"a parameter is Global[…], Scalar[…] or Const, not {describe(annotation)}", type_node
+            )
         if annotation.kind == "Const":
             constant = _constant(work, p, name, default, overrides)
             constants.append(constant)
             work.names[name] = Int(constant.value)
             return
         if default is not None:
-            raise work.fault("TW003", f"the tensor '{name}' takes no default", default)
+            what = "scalar" if annotation.kind == "Scalar" else "tensor"
+            raise work.fault("TW003", f"the {what} '{name}' takes no default", default)
         assert annotation.dtype is not None
-        strides: list[ir.Expr] = [Int(1)]
-        for extent in reversed(annotation.shape[1:]):
-            strides.insert(0, ex.mul(strides[0], extent))
-        param = ir.Param(name, GlobalType(annotation.dtype, annotation.shape, tuple(strides)), work.span(p))
+        if annotation.kind == "Scalar":
+            scalar = ir.ScalarParam(name, annotation.dtype, len(tensors) + len(scalars), work.span(p))
+            scalars.append(scalar)
+            is_float = annotation.dtype.is_float
+            work.types[name] = TileType(annotation.dtype, ()) if is_float else ScalarType()
+            work.names[name] = ir.TileRef(name) if is_float else ex.Size(name, ex.LEAST_SCALAR)
+            return
+        type_ = GlobalType(annotation.dtype, annotation.shape, row_major(annotation.shape))
+        param = ir.Param(name, type_, work.span(p))
         tensors.append(param)
         work.tensors[name] = param
         work.names[name] = Tensor(param)
 
     for p in parts(node):
         work.attempt(p, read)
-    return tensors, constants
+    return tensors, scalars, constants
+
+
+def _variables(work: Operations, scalars: list[ir.ScalarParam]) -> None:
+    """Scalar arguments that the kernel assigns become variables that begin with the argument's value."""
+    for scalar in scalars:
+        if work.counts[scalar.name]:
+            name, value = work.unique(scalar.name, work.types[scalar.name]), work.names[scalar.name]
+            work.owners[name] = (work.call_number, scalar.name)
+            work.changing.add(name)
+            if isinstance(value, ir.TileRef):
+                work.emit(ir.Compute(name, "copy", (value,), span=scalar.span))
+                work.names[scalar.name] = ir.TileRef(name)
+            elif isinstance(value, ex.Size):
+                work.emit(ir.Assign(name, value, span=scalar.span))
+                work.names[scalar.name] = ex.Var(name)
+                work.initial[name] = value
 
 
 def _constant(
@@ -223,14 +255,17 @@ def _unbound_sizes(work: Operations, kernel: ir.Kernel) -> list[Problem]:
             if isinstance(e, ex.Size):
                 used.setdefault(e.name, assumption.span)
     for param in kernel.params:
-        for extent in param.type.shape:
+        for extent in (*param.type.shape, *param.type.strides):
             for name in ex.names(extent):
                 used.setdefault(name, param.span)
-    # A launch reads sizes off the shapes of its tensors: `M * 2` alone does not tell M.
-    bound = {s.name for p in kernel.params for s in p.type.shape if isinstance(s, ex.Size)}
+    # A launch reads sizes off the shapes and strides of its tensors: `M * 2` alone does not tell M.
+    extents = [e for p in kernel.params for e in (*p.type.shape, *p.type.strides)]
+    bound = {s.name for s in extents if isinstance(s, ex.Size)} | kernel.integers
     return [
         Problem(
-            "TW008", f"the size '{name}' has no value: no tensor argument has it, by itself, as an extent", used[name]
+            "TW008",
+            f"the size '{name}' has no value: no tensor argument has it, by itself, as an extent or stride",
+            used[name],
         )
         for name in sorted(set(used) - bound)
     ]

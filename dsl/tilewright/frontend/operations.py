@@ -15,7 +15,7 @@ from tree_sitter import Node
 from tilewright import dtypes
 from tilewright.dtypes import DType
 from tilewright.frontend.elaborate import SCALARS
-from tilewright.frontend.points import PointOperations
+from tilewright.frontend.memory_operations import MemoryOperations
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
@@ -37,7 +37,7 @@ _MOST_DIES = 64
 _ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
-class Operations(PointOperations):
+class Operations(MemoryOperations):
     """Evaluates calls of built-in operations and methods."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
@@ -307,7 +307,8 @@ def public_names() -> list[str]:
     """Names that `tw.` offers inside a kernel or at module level."""
     operations = [n.removeprefix("op_") for n in dir(Operations) if n.startswith("op_")]
     return sorted(
-        [n for n in operations if n not in _NOT_PUBLIC] + [*dtypes.ALL, *_CONSTANTS, "Global", "Const", *DECORATORS]
+        [n for n in operations if n not in _NOT_PUBLIC]
+        + [*dtypes.ALL, *_CONSTANTS, "Global", "Scalar", "Const", *DECORATORS]
     )
 
 
@@ -320,7 +321,8 @@ def module_member(name: str) -> Value:
         return _CONSTANTS[name]
     if name == "Const":
         return AnnotationValue("Const")
-    if name in ("Global", *DECORATORS) or (hasattr(Operations, f"op_{name}") and name not in _NOT_PUBLIC):
+    operation = hasattr(Operations, f"op_{name}") and name not in _NOT_PUBLIC
+    if operation or name in ("Global", "Scalar", *DECORATORS):
         return Builtin(name)
     return None
 

@@ -110,6 +110,12 @@ class TileOperations(Expressions):
         type_ = TileType(self.dtype(node, dtype), self.shape(node, shape))
         if not type_.dtype.computes:
             raise self.fault("TW004", f"{type_.dtype} tiles are loaded or cast; fill f32 and cast it", node)
+        if isinstance(value, ir.TileRef) and self.tile_type(value).shape == ():
+            if self.tile_type(value).dtype != type_.dtype:
+                raise self.fault(
+                    "TW004", f"the tile is {type_.dtype}, its value {self.tile_type(value).dtype}: cast it first", node
+                )
+            return self.compute(node, "broadcast", (value,), type_)
         if not isinstance(value, float | Int | ex.Size | ex.Var | ex.Bin | ex.Not):
             raise self.fault("TW003", f"a tile is filled with a number, not {describe(value)}", node)
         number = float(value.value) if type_.dtype.is_float and isinstance(value, Int) else value

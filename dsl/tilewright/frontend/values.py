@@ -109,7 +109,7 @@ class RoleValue:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationValue:
-    """`Global[…]` or `Const` in a parameter list."""
+    """`Global[…]`, `Scalar[…]` or `Const` in a parameter list."""
 
     kind: str
     dtype: DType | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.divisibility import access_order, kernel_divisors, vector_elements
 from tilewright.infer.derived import DERIVED, derived, joined
 from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, wgmma_operand
 from tilewright.infer.solve import Layouts
@@ -85,11 +85,16 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                 if isinstance(left, ir.TileRef):
                     left = ir.TileRef(need(left.name, wgmma_operand(parent, tiles[left.name].dtype), WGMMA_OPERAND))
                 new = replace(stmt, a=left, acc=need(stmt.acc, parent, "accumulator of wgmma"))
+            case ir.Atomic(src=name, mask=str(mask)):
+                mine = tiles[name].layout
+                assert mine is not None
+                new = replace(stmt, mask=need(mask, mine, f"the mask of '{name}'"))
             case ir.Store(src=name) if name in tiles and _is_fragment(tiles[name].layout):
                 tile = tiles[name]
                 assert tile.layout is not None
-                vector = vector_elements(stmt.view, kernel.param(stmt.view.tensor), known, masked=False)
-                wanted = default_blocked(tile.shape, 128 // vector, tile.layout.warps, warp_size=tile.layout.warp_size)
+                param, warps, lanes = kernel.param(stmt.view.tensor), tile.layout.warps, tile.layout.warp_size
+                vector, order = vector_elements(stmt.view, param, known, masked=False), access_order(stmt.view, param)
+                wanted = default_blocked(tile.shape, 128 // vector, warps, order, warp_size=lanes)
                 new = replace(stmt, src=need(name, wanted, "a coalesced store needs rows, not matrix fragments"))
             case ir.Gather() | ir.Scatter():
                 own = tiles[stmt.dst if isinstance(stmt, ir.Gather) else stmt.src]

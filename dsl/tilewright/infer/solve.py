@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.divisibility import access_order, kernel_divisors, vector_elements
 from tilewright.infer.derived import DERIVED, derived
 from tilewright.infer.rules import (
     InferenceError,
@@ -36,7 +36,8 @@ class _Facts:
     """What the statements say about one name."""
 
     warps: int = 0
-    vectors: list[int] = field(default_factory=list[int])
+    # Of each access: dimensions, the one with contiguous elements first, and elements at a time along it.
+    vectors: list[tuple[tuple[int, ...], int]] = field(default_factory=list[tuple[tuple[int, ...], int]])
     loaded: bool = False
 
 
@@ -108,21 +109,18 @@ class Solver:
             facts.warps = warps
         match stmt:
             case ir.Load(dst=name, view=view):
-                # Without the mask: the lowering gives tiles that lie inside the tensor a path of their own.
-                vector = vector_elements(view, self.kernel.param(view.tensor), self.divisors, masked=False)
-                self.facts[name].vectors.append(vector)
+                self._accessed(name, view)
                 self.facts[name].loaded = True
             case ir.Gather(dst=name):
-                self.facts[name].vectors.append(self._gathered(stmt))
+                self.facts[name].vectors.append((self._row_order(name), self._gathered(stmt)))
                 self.facts[name].loaded = True
             case ir.SharedLoad(dst=name):
-                self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
+                self._staged(name)
                 self.facts[name].loaded = True
             case ir.Store(src=name, view=view) if name in self.facts:
-                vector = vector_elements(view, self.kernel.param(view.tensor), self.divisors, masked=False)
-                self.facts[name].vectors.append(vector)
+                self._accessed(name, view)
             case ir.SharedStore(src=name) if name in self.facts:
-                self.facts[name].vectors.append(128 // max(8, self.tiles[name].dtype.bits))
+                self._staged(name)
             case _:
                 pass
 
@@ -135,6 +133,18 @@ class Solver:
         origin = (*(Int(0) for _ in stmt.index),)
         view = ir.View(stmt.tensor, origin, (1,) * len(origin))
         return vector_elements(view, param, self.divisors, masked=True)
+
+    def _accessed(self, name: str, view: ir.View) -> None:
+        param = self.kernel.param(view.tensor)
+        # Without the mask: the lowering gives tiles that lie inside the tensor a path of their own.
+        vector = vector_elements(view, param, self.divisors, masked=False)
+        self.facts[name].vectors.append((access_order(view, param), vector))
+
+    def _staged(self, name: str) -> None:
+        self.facts[name].vectors.append((self._row_order(name), 128 // max(8, self.tiles[name].dtype.bits)))
+
+    def _row_order(self, name: str) -> tuple[int, ...]:
+        return tuple(reversed(range(len(self.tiles[name].shape))))
 
     def _anchor(self, name: str, layout: DistributedLayout, why: str, matrix: bool = False) -> None:
         group = self.classes[name]
@@ -222,9 +232,12 @@ class Solver:
         facts = [self.facts[name] for name in group.names]
         shape = tuple(max(extents) for extents in zip(*(t.shape for t in tiles), strict=True))
         # What every load and store of the class can do: a wider layout splits the others into strided single elements.
-        vector = min((v for f in facts for v in f.vectors), default=128 // max(8, min(t.dtype.bits for t in tiles)))
+        accesses = [access for f in facts for access in f.vectors]
+        orders = [order for order, _ in accesses]
+        order = max(orders, key=orders.count, default=None)
+        vector = min((v for o, v in accesses if o == order), default=128 // max(8, min(t.dtype.bits for t in tiles)))
         warps = max((f.warps for f in facts), default=0) or self.kernel.warps
-        group.layout = default_blocked(shape, 128 // vector, warps, warp_size=warp_size(self.kernel))
+        group.layout = default_blocked(shape, 128 // vector, warps, order, warp_size=warp_size(self.kernel))
         vector = group.layout.size_per_thread[group.layout.order[0]]
         group.why = f"coalesced along the contiguous dimension, {vector} element{'s' if vector > 1 else ''} at a time"
         if any(f.vectors for f in facts) and vector < 4:
@@ -255,6 +268,8 @@ def _tile_names(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[str]:
         case ir.Gather() | ir.Scatter():
             own = stmt.dst if isinstance(stmt, ir.Gather) else stmt.src
             names = (own, *(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef)))
+        case ir.Atomic(src=name, mask=mask):
+            names = (name,) if mask is None else (name, mask)
         case ir.Mma():
             names = (stmt.dst, stmt.a, stmt.b, stmt.acc)
         case ir.Wgmma(a=ir.TileRef(name=a)):
@@ -278,6 +293,8 @@ def _same(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, str]
         for name in rest:
             yield first, name
         return
+    if isinstance(stmt, ir.Atomic) and stmt.mask is not None:
+        yield stmt.src, stmt.mask
     if not isinstance(stmt, ir.Compute) or stmt.dst not in tiles:
         return
     rank = len(tiles[stmt.dst].shape)

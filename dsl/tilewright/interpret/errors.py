@@ -30,6 +30,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW302": frozenset(("rewritten",)),
     "TW303": frozenset(("uncovered",)),
     "TW304": frozenset(("grid",)),
+    "TW305": frozenset(("uninitialized",)),
     "TW401": frozenset(("race", "uninitialized", "stale")),
     "TW402": frozenset(("phase",)),
     "TW403": frozenset(("deadlock", "bytes")),

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.interpret.arguments import as_arrays, bind
+from tilewright.interpret.arguments import Argument, as_arguments, bind
 from tilewright.interpret.contracts import check_contracts
-from tilewright.interpret.machine import Machine
+from tilewright.interpret.machine import Machine, Tile
 from tilewright.interpret.memory import Counts, Tensor
-from tilewright.interpret.numeric import Array
+from tilewright.interpret.numeric import STORAGE
 from tilewright.interpret.operands import Operands
+from tilewright.interpret.provenance import summed
 from tilewright.interpret.schedule import SEQUENTIAL, Limits, Schedule
 from tilewright.interpret.steps import Steps, compile_block, whole
 from tilewright.ir import nodes as ir
@@ -57,13 +58,13 @@ class Compiled:
 
 def run(
     kernel: ir.Kernel,
-    arguments: Sequence[Array],
+    arguments: Sequence[Argument],
     *,
     schedule: Schedule = SEQUENTIAL,
     programs: int | None = None,
     limits: Limits | None = None,
 ) -> RunReport:
-    """Execute an explicit kernel on NumPy arrays, one for each tensor parameter in order; outputs are written in place.
+    """Execute an explicit kernel on NumPy arrays and numbers, one for each of `kernel.arguments`, in place.
 
     bf16 tensors are uint16 arrays of bit patterns or float32 arrays of values; outputs are rounded to nearest even.
     Matrix instructions multiply and sum in float32. `programs` is the number of programs of a persistent grid
@@ -77,7 +78,7 @@ def run(
 
 def interpret(kernel: ir.Kernel, *arguments: Any) -> RunReport:
     """`run` for NumPy arrays and CPU tensors that offer `.numpy()`."""
-    return run(kernel, as_arrays(arguments))
+    return run(kernel, as_arguments(arguments))
 
 
 def compile_kernel(kernel: ir.Kernel, limits: Limits) -> Compiled:
@@ -88,44 +89,60 @@ def compile_kernel(kernel: ir.Kernel, limits: Limits) -> Compiled:
 
 
 def execute_compiled(
-    compiled: Compiled, arguments: Sequence[Array], schedule: Schedule, programs: int | None
+    compiled: Compiled, arguments: Sequence[Argument], schedule: Schedule, programs: int | None
 ) -> RunReport:
     """`run` for a compiled kernel."""
     kernel = compiled.kernel
-    sizes = bind(kernel, arguments)
+    bound = bind(kernel, arguments)
+    sizes = bound.sizes
     if kernel.contracts:
-        check_contracts(kernel, {p.name: a for p, a in zip(kernel.params, arguments, strict=True)}, sizes)
+        check_contracts(kernel, bound.arrays, sizes)
+    dtypes = {s.name: STORAGE[s.dtype.name] for s in kernel.scalars}
+    scalars = {name: Tile(np.asarray(value, dtypes[name])) for name, value in bound.numbers.items()}
     tensors = {
         p.name: Tensor(
             p.name,
             p.type.dtype,
-            array,
+            bound.arrays[p.name],
             tuple(None if isinstance(e, Int) else show(e) for e in p.type.shape),
+            p.given,
         )
-        for p, array in zip(kernel.params, arguments, strict=True)
+        for p in kernel.params
     }
+    for param in kernel.params:
+        if param.given == "zeros":
+            bound.arrays[param.name][...] = 0
     launched = launch(kernel, sizes, programs)
     tracked = mentioned(kernel) if schedule.tags else frozenset[str]()
     for program in range(launched):
         machine = Machine(kernel, tensors, program, launched, schedule, compiled.limits, tracked)
         # A kernel with roles starts them from one process; any other is itself the only role, with all its warpgroups.
-        for process in machine.start("", kernel.warps if compiled.split else 1, dict(sizes), {}, 0):
+        for process in machine.start("", kernel.warps if compiled.split else 1, dict(sizes), dict(scalars), 0):
             process.events = whole(compiled.steps, process)
         machine.run()
-    for name in outputs(kernel):
+    for stmt in ir.walk(kernel.body):
+        if isinstance(stmt, ir.Atomic):
+            summed(tensors[stmt.view.tensor], stmt.span)
+    for name in covered(kernel):
         tensor = tensors[name]
         if tensor.counts is None:
             tensor.counts = np.zeros(tensor.extents, np.int32)
-    counts = {t.name: t.counts for t in tensors.values() if t.counts is not None}
+    counts = {name: counts for name in covered(kernel) if (counts := tensors[name].counts) is not None}
     twice = tuple(Rewritten(t.name, *t.rewritten) for t in tensors.values() if t.rewritten is not None)
     return RunReport(sizes, launched, counts, twice)
 
 
 def outputs(kernel: ir.Kernel) -> tuple[str, ...]:
-    """Names of the tensors that a kernel stores to, in parameter order."""
-    stored = {s.view.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore)}
+    """Names of the tensors that a kernel stores to or accumulates into, in parameter order."""
+    stored = {s.view.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore | ir.Atomic)}
     stored |= {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Scatter)}
     return tuple(p.name for p in kernel.params if p.name in stored)
+
+
+def covered(kernel: ir.Kernel) -> tuple[str, ...]:
+    """Names of the tensors of which a kernel must write every element: it stores to them, and nothing is in them."""
+    stored = {s.view.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore)}
+    return tuple(p.name for p in kernel.params if p.name in stored and not p.given)
 
 
 def launch(kernel: ir.Kernel, sizes: Mapping[str, int], programs: int | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,15 @@ import numpy.typing as npt
 from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, decode, encode, poison, to_dtype
 from tilewright.interpret.schedule import Action
-from tilewright.interpret.tags import Axis, Tag, turned
+from tilewright.interpret.tags import Axis, Covered, Tag, turned
 from tilewright.ir.types import SharedType, TensorMemoryType
 
 Counts = npt.NDArray[np.int32]
 Region = tuple[slice, ...]
 """A box of a tile, one slice a dimension; `()` is the whole tile."""
+
+
+_UPDATES: Mapping[str, np.ufunc] = {"add": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def overlap(a: Region, b: Region) -> bool:
@@ -34,17 +37,24 @@ def first_true(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 class Tensor:
     """A tensor argument.
 
-    `counts` says how often each element was written, `writer` by which program first (-1: none), `rewritten` names the
-    first element that was written again, and the programs of the first and the second write.
+    `given` is that of its parameter. `counts` says how often each element was written, `writer` by which program first
+    (-1: none), `updater` which program updated it atomically last, `rewritten` names the first element that was written
+    again, and the programs of the first and the second write; `sums` holds the contractions of what was added at each
+    origin, in runs with tags.
     """
 
     name: str
     dtype: DType
     array: Array
     labels: tuple[str | None, ...]
+    given: str = ""
     counts: Counts | None = None
     writer: Counts | None = None
+    updater: Counts | None = None
     rewritten: tuple[tuple[int, ...], int, int] | None = None
+    sums: dict[tuple[int, ...], list[Mapping[str, Covered]]] = field(
+        default_factory=dict[tuple[int, ...], "list[Mapping[str, Covered]]"]
+    )
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -83,11 +93,32 @@ class Tensor:
             self.counts = np.zeros(self.extents, np.int32)
             self.writer = np.full(self.extents, -1, np.int32)
         counts, writer = self.counts[inside], self.writer[inside]
-        if counts.any() and self.rewritten is None:
-            at = first_true(counts > 0)
-            self.rewritten = (tuple(a + s.start for a, s in zip(at, inside, strict=True)), int(writer[at]), program)
+        self._meets(inside, counts > 0, writer, program)
+        if self.updater is not None:
+            self._meets(inside, self.updater[inside] >= 0, self.updater[inside], program)
         counts += 1
         writer[writer < 0] = program
+
+    def _meets(self, inside: Region, mask: npt.NDArray[np.bool_], writer: Counts, program: int) -> None:
+        """Note the first element of `mask`, which is written again."""
+        if self.rewritten is None and mask.any():
+            at = first_true(mask)
+            self.rewritten = (tuple(a + s.start for a, s in zip(at, inside, strict=True)), int(writer[at]), program)
+
+    def update(self, origin: Sequence[int], values: Array, op: str, mask: Array | None, program: int) -> None:
+        """Add, or take the maximum or minimum, element by element; not those outside or where `mask` is false."""
+        inside, source = self._clip(origin, values.shape)
+        if self.updater is None:
+            self.updater = np.full(self.extents, -1, np.int32)
+        if self.counts is not None and self.writer is not None:
+            self._meets(inside, self.counts[inside] > 0, self.writer[inside], program)
+        self.updater[inside] = program
+        old = decode(self.array[inside], self.dtype)
+        with np.errstate(all="ignore"):
+            new = to_dtype(np.asarray(_UPDATES[op](old, values[source])), self.dtype)
+        if mask is not None:
+            new = np.where(mask[source], new, old)
+        self.array[inside] = encode(new, self.array, self.dtype)
 
     def axes(self, origin: Sequence[int], decided: Sequence[frozenset[str]]) -> tuple[Axis | None, ...]:
         """Provenance of a tile at `origin`; None along dimensions whose extent is no problem size.

@@ -13,6 +13,7 @@ from tilewright.interpret.tags import Tag, TagError
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE, SCANS
 from tilewright.ir.shapes import reshaped_axes
+from tilewright.source import Span
 
 Decided = tuple[frozenset[str], ...]
 """For each dimension of a view the tensors whose elements decide where it starts (`Operands.decided`)."""
@@ -42,17 +43,40 @@ def product(process: Process, a: Tag | None, b: Tag | None, acc: Tag | None, dep
 
 
 def stored(
-    process: Process, tag: Tag | None, tensor: Tensor, origin: tuple[int, ...], lead: int, decided: Decided
+    process: Process,
+    tag: Tag | None,
+    tensor: Tensor,
+    origin: tuple[int, ...],
+    lead: int,
+    decided: Decided,
+    *,
+    added: bool = False,
 ) -> None:
-    """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness."""
+    """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness.
+
+    What is `added` may be a part of a contraction; `summed` checks the parts of all programs together.
+    """
     if tag is None or all(o >= e for o, e in zip(origin, tensor.extents, strict=True)):
         return
+    if added and tag.covered:
+        tensor.sums.setdefault(origin, []).append(tag.covered)
+        tag = replace(tag, covered={})
     try:
         tags.check_store(
             tag, tensor.axes(origin, decided), lead, tuple(zip(origin, tensor.extents, strict=True))[:lead]
         )
     except TagError as error:
         raise _violation(process, error) from None
+
+
+def summed(tensor: Tensor, span: Span) -> None:
+    """Check that what all programs added at each place covers its contractions once. Raises Violation."""
+    for origin, parts in tensor.sums.items():
+        try:
+            tags.check_sum(parts)
+        except TagError as error:
+            message = f"in what is added at {tensor.name}{list(origin)}, {error.message}"
+            raise Violation(cast(Kind, error.kind), message, span=span, element=origin, values=error.values) from None
 
 
 def computed(process: Process, stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -> Tag | None:

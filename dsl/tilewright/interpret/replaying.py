@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tilewright.arguments import check_assumptions
 from tilewright.dtypes import DType
+from tilewright.interpret.arguments import Argument
 from tilewright.interpret.contracts import Tables, index_tables
 from tilewright.interpret.errors import KINDS_OF_CODE, Violation
 from tilewright.interpret.execution import RESIDENT, Compiled, RunReport, compile_kernel, execute_compiled, outputs
@@ -17,7 +19,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import evaluate
 from tilewright.source import Span
 
-Expected = Callable[[list[Array]], list[Array]]
+Expected = Callable[[list[Any]], list[Array]]
 """The meaning of a kernel: from all its arguments (outputs poisoned) to its outputs, in parameter order."""
 
 
@@ -70,7 +72,7 @@ def attempt(
     """The violation of one run on random arguments, or None."""
     kernel = compiled.kernel
     arguments = random_arguments(kernel, sizes, schedule.seed, tables)
-    before = [a.copy() for a in arguments]
+    before = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
     try:
         report = execute_compiled(compiled, arguments, schedule, programs)
         check_writes(kernel, report)
@@ -83,18 +85,23 @@ def attempt(
 
 def random_arguments(
     kernel: ir.Kernel, sizes: Mapping[str, int], seed: int, tables: Tables | None = None
-) -> list[Array]:
-    """Arrays for the parameters of a kernel: integers from -4 to 4 in inputs, poison in what it only stores to.
+) -> list[Argument]:
+    """Arguments of a kernel: integers from -4 to 4 in inputs, poison in what it only stores to.
 
     Index tensors are taken from `tables` or satisfy the contracts of the kernel. Raises ArgumentError if none do.
+    `sizes` gives the integer scalars too; floating-point ones are halves from -2 to 2.
     """
     generator = np.random.default_rng(seed)
     given = {**index_tables(kernel, sizes, generator), **(tables or {})}
     loads = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
     gathers = {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Gather)}
-    poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads} - gathers
-    arrays: list[Array] = []
-    for param in kernel.params:
+    valued = {p.name for p in kernel.params if p.given == "values"}
+    poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads} - gathers - valued
+    arrays: list[Argument] = []
+    for param in kernel.arguments:
+        if isinstance(param, ir.ScalarParam):
+            arrays.append(int(generator.integers(-4, 5)) / 2 if param.dtype.is_float else sizes[param.name])
+            continue
         shape = tuple(evaluate(e, sizes) for e in param.type.shape)
         strides = tuple(evaluate(e, sizes) for e in param.type.strides)
         dtype = param.type.dtype
@@ -130,13 +137,14 @@ def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
             )
 
 
-def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -> None:
+def _compare(kernel: ir.Kernel, arguments: list[Argument], expected: list[Array]) -> None:
     stored = outputs(kernel)
     if len(stored) != len(expected):
         names = ", ".join(stored) or "no tensor"
         raise Violation("uncovered", f"the kernel stores to {names}, but {len(expected)} output(s) are expected")
     for name, want in zip(stored, expected, strict=True):
-        got = arguments[[p.name for p in kernel.params].index(name)]
+        got = arguments[[a.name for a in kernel.arguments].index(name)]
+        assert isinstance(got, np.ndarray)
         close = np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=2e-3, atol=1e-3, equal_nan=True)
         if not close.all():
             at = tuple(int(i) for i in np.argwhere(~close)[0])
@@ -150,7 +158,8 @@ def _compare(kernel: ir.Kernel, arguments: list[Array], expected: list[Array]) -
 
 
 def _store_span(kernel: ir.Kernel, tensor: str) -> Span:
-    stores = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore) and s.view.tensor == tensor]
+    writes = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore | ir.Atomic)]
+    stores = [s for s in writes if s.view.tensor == tensor]
     scatters = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Scatter) and s.tensor == tensor]
     return (*stores, *scatters)[0].span if stores or scatters else kernel.span
 

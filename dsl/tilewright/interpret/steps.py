@@ -73,6 +73,8 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return _load(stmt, operands)
         case ir.Store(via="direct" | "buffer"):
             return _store(stmt, operands)
+        case ir.Atomic():
+            return _atomic(stmt, operands)
         case ir.For():
             return _for(stmt, operands)
         case ir.If():
@@ -196,6 +198,33 @@ def _store(stmt: ir.Store, operands: Operands) -> StepRun:
             at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))
             part = tile.data[region]
             tensor.write(at, part.reshape((1,) * lead + part.shape), process.machine.program)
+
+    return run
+
+
+def _atomic(stmt: ir.Atomic, operands: Operands) -> StepRun:
+    place_of, lead = operands.place(stmt.view), stmt.view.lead
+    decided = operands.decided(stmt.view)
+
+    def run(process: Process) -> None:
+        tensor, origin = place_of(process)
+        _refuse_negative(process, tensor, origin, stmt.view)
+        if not tensor.given:
+            raise process.violation(
+                "uninitialized",
+                f"{tensor.name} is accumulated into, but nothing says what it holds before: tw.zeroed({tensor.name}) "
+                f"or tw.initialized({tensor.name})",
+                element=origin,
+            )
+        tile = process.tile(stmt.src)
+        mask = None if stmt.mask is None else process.tile(stmt.mask).data
+        stored(process, tile.tag, tensor, origin, lead, decided, added=stmt.op == "add")
+        region = process.share(tile.data.shape)
+        if region is not None:
+            at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))
+            parts = [None if a is None else a[region].reshape((1,) * lead + a[region].shape) for a in (tile.data, mask)]
+            assert parts[0] is not None
+            tensor.update(at, parts[0], stmt.op, parts[1], process.machine.program)
 
     return run
 

@@ -152,6 +152,28 @@ def check_store(
             )
 
 
+def check_sum(parts: Sequence[Mapping[str, Covered]]) -> None:
+    """Raise TagError if the contractions of several summands do not cover their dimensions exactly once together."""
+    for label in {label for part in parts for label in part}:
+        found = [part[label] for part in parts if label in part]
+        ranges = sorted(r for covered in found for r in covered.ranges if r[0] < r[1])
+        extent = found[0].extent
+        at = 0
+        for low, high in ranges:
+            if low != at:
+                break
+            at = high
+        else:
+            if at == extent:
+                continue
+        text = " and ".join(f"[{low}, {high})" for low, high in ranges) or "nothing"
+        raise TagError(
+            "completeness",
+            f"the contractions over {label} cover {text}, expected [0, {extent}) once",
+            {"covered": text, "expected": f"[0, {extent})"},
+        )
+
+
 def _is_part(covered: Covered, number: int, parts: int) -> bool:
     """True when the contraction is part `number` of `parts` parts of one length that tile the dimension."""
     if not covered.ranges:

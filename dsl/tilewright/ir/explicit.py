@@ -6,6 +6,7 @@ The hardware rules are those of the PTX ISA, sections "Asynchronous copy", "mbar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tilewright.ir.base import BarRef, BufRef, Stmt, TileRef, View
 from tilewright.ir.expr import Expr
@@ -111,6 +112,20 @@ class SharedStore(Stmt):
 
     dst: BufRef
     src: str
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic(Stmt):
+    """Each element of `view` inside the tensor becomes `op` of itself and the element of the tile `src`, in one step.
+
+    Elements past the edge, and those where the tile `mask` is false, are left out. Relaxed order, scope of the GPU:
+    updates of one element by any programs all count, in no order; nothing else is ordered with them.
+    """
+
+    view: View
+    op: Literal["add", "max", "min"]
+    src: str
+    mask: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

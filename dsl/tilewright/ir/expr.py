@@ -14,6 +14,11 @@ from typing import Literal
 Op = Literal["+", "-", "*", "//", "%", "min", "max", "cdiv", "^", "<", "<=", "==", "!=", "and", "or"]
 
 
+# Integer arguments leave room below 2**31, as sizes do: for the overhang of a tile and the last step of a loop.
+GREATEST_SCALAR = 2**31 - 2**16
+LEAST_SCALAR = -GREATEST_SCALAR
+
+
 class EvaluationError(Exception):
     """An expression has no value: a name is not bound, or a divisor is zero."""
 
@@ -27,9 +32,13 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A problem size declared with `tw.sizes`, a run-time integer of at least 1 unless assumptions say otherwise."""
+    """A run-time integer that every launch gives: a problem size (at least 1), or an integer argument of the kernel.
+
+    `least` is the least value that a launch may give, before assumptions: `LEAST_SCALAR` for an argument.
+    """
 
     name: str
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)

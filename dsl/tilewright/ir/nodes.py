@@ -26,6 +26,7 @@ from tilewright.ir.explicit import (
     AllocBarrier,
     AllocShared,
     AllocTensor,
+    Atomic,
     BarrierArrive,
     BarrierExpect,
     BarrierWait,
@@ -45,11 +46,13 @@ from tilewright.ir.explicit import (
     Wgmma,
     WgmmaWait,
 )
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Size
+from tilewright.ir.expr import walk as walk_expr
 from tilewright.ir.gather import Gather, Scatter
 from tilewright.ir.orders import ColumnMajor, Grouped, Order, RowMajor, Xcd, xcd_number
+from tilewright.ir.parameters import Assumption, ConstParam, Contract, Param, ScalarParam
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
-from tilewright.ir.types import GlobalType, Type
+from tilewright.ir.types import Type
 from tilewright.source import NO_SPAN, Span
 
 
@@ -232,50 +235,12 @@ class Roles(Stmt):
     roles: tuple[Role, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A tensor argument."""
-
-    name: str
-    type: GlobalType
-    span: Span = field(default=NO_SPAN, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ConstParam:
-    """A compile-time argument: its value in this instance, its default, the choices for tuning (or it alone)."""
-
-    name: str
-    value: int
-    default: int
-    choices: tuple[int, ...]
-    span: Span = field(default=NO_SPAN, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """A fact about sizes that the launch checks and the verifier may use; `expr` is a condition over sizes."""
-
-    expr: Expr
-    span: Span = field(default=NO_SPAN, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """A fact about the elements of index tensors, such as `OFFSETS[e] <= OFFSETS[e + 1]`.
-
-    It holds for all values of `variables` for which every index of a tensor in `expr` is inside its dimension. A launch
-    does not check it, because that would wait for the data; the interpreter does, and generated inputs satisfy it.
-    """
-
-    expr: Expr
-    variables: tuple[str, ...] = ()
-    span: Span = field(default=NO_SPAN, compare=False)
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel instance (all compile-time arguments fixed), policy or explicit."""
+    """One kernel instance (all compile-time arguments fixed), policy or explicit.
+
+    `params` are its tensors; `sizes` the problem sizes, then the integer scalar arguments.
+    """
 
     name: str
     target: str
@@ -290,6 +255,26 @@ class Kernel:
     registers: int | None = None
     """Most registers of a thread, of a kernel without roles; None: what the compiler thinks best."""
     contracts: tuple[Contract, ...] = ()
+    scalars: tuple[ScalarParam, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Param | ScalarParam, ...]:
+        """What a launch takes, in order."""
+        found: list[Param | ScalarParam] = list(self.params)
+        for scalar in sorted(self.scalars, key=lambda s: s.position):
+            found.insert(scalar.position, scalar)
+        return tuple(found)
+
+    @property
+    def integers(self) -> frozenset[str]:
+        """Names of the integer scalar arguments, which may be negative."""
+        return frozenset(s.name for s in self.scalars if not s.dtype.is_float)
+
+    @property
+    def pitches(self) -> frozenset[str]:
+        """Sizes that are strides only, and extents of no tensor."""
+        extents = {e.name for p in self.params for s in p.type.shape for e in walk_expr(s) if isinstance(e, Size)}
+        return frozenset(self.sizes) - extents - self.integers
 
     def param(self, name: str) -> Param:
         """The tensor argument of that name. Raises KeyError."""
@@ -386,6 +371,7 @@ __all__ = [
     "AllocTensor",
     "Assign",
     "Assumption",
+    "Atomic",
     "BarRef",
     "BarrierArrive",
     "BarrierExpect",
@@ -423,6 +409,7 @@ __all__ = [
     "Roles",
     "RowMajor",
     "SCANS",
+    "ScalarParam",
     "Scatter",
     "SharedLoad",
     "SharedStore",

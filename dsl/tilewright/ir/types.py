@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Int, mul
 
 if TYPE_CHECKING:
     from tilewright.layout import DistributedLayout, SharedLayout
@@ -104,6 +104,19 @@ class GlobalType:
     dtype: DType
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]
+
+    @property
+    def contiguous(self) -> int | None:
+        """The dimension whose neighbours lie side by side; None where elements are apart along each."""
+        return next((d for d in reversed(range(len(self.strides))) if self.strides[d] == Int(1)), None)
+
+
+def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The default strides: the last dimension is contiguous, and rows follow each other."""
+    strides: list[Expr] = [Int(1)]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, mul(strides[0], extent))
+    return tuple(strides)
 
 
 Type = TileType | SharedType | TensorMemoryType | BarrierType | ScalarType

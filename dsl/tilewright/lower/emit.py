@@ -134,6 +134,8 @@ class FunctionEmitter:
                 self._store(stmt)
             case ir.Gather() | ir.Scatter():
                 self._points(stmt)
+            case ir.Atomic():
+                self._atomic(stmt)
             case ir.Mma():
                 function = f"{self._cdna}.mfma" if stmt.instr == "mfma" else "mma_v2"
                 line(f"{names(stmt.dst)} = {function}({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
@@ -308,6 +310,12 @@ class FunctionEmitter:
     def _cdna(self) -> str:
         """The module of Gluon with the instructions of the target's generation."""
         return f"cdna{TARGETS[self.kernel.target].cdna}"
+
+    def _atomic(self, stmt: ir.Atomic) -> None:
+        where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
+        mask = where.mask if stmt.mask is None else f"{self.names(stmt.mask)} & ({where.mask})"
+        arguments = (where.pointers, self.names(stmt.src), f"mask={mask}", 'sem="relaxed"', 'scope="gpu"')
+        self._call(f"gl.atomic_{stmt.op}", *arguments)
 
     @contextmanager
     def _inside_first(self, view: ir.View, unmasked: Callable[[], None]) -> Generator[None]:

@@ -16,11 +16,13 @@ _LARGEST_SIZE = 2**31 - 2**16
 
 def launch_functions(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry: str) -> Iterator[str]:
     """Lines of `bind`, `prepare` and `launch`."""
-    tensors = ", ".join(names(p.name) for p in kernel.params)
+    tensors = ", ".join(names(a.name) for a in kernel.arguments)
     yield from ("", "", f"def bind({tensors}):")
     yield '    """Check the tensors and return a function that launches the kernel on them, or on others like them.'
     yield ""
     yield "    Others agree in shape, strides, type, device, and in the address modulo 16; they are not checked again."
+    if kernel.scalars:
+        yield "    Scalars may differ, but for integers that decide the grid, strides, or what the kernel assumes."
     yield '    Raises ValueError for tensors that the kernel does not take."""'
     for line in (*_checks(plan, kernel, names), *_run(plan, kernel, grid, names, entry)):
         yield f"    {line}" if line else ""
@@ -52,8 +54,16 @@ def _checks(plan: LaunchPlan, kernel: ir.Kernel, names: Names) -> Iterator[str]:
         yield _check(f"{name}.is_cuda{same}", f"{param.name} must be on the GPU, all tensors on the same one")
     for size in plan.sizes:
         name = names(size.name)
-        yield f"{name} = {names(size.param)}.shape[{size.axis}]"
+        at = f"stride({size.axis})" if size.stride else f"shape[{size.axis}]"
+        yield f"{name} = {names(size.param)}.{at}"
         yield _check(f"0 < {name} <= {_LARGEST_SIZE}", f"{size.name} = {{{name}}} is not in 1 .. {_LARGEST_SIZE}")
+    for scalar in kernel.scalars:
+        name = names(scalar.name)
+        kind, what = ("(int, float)", "a number") if scalar.dtype.is_float else ("int", "an integer")
+        yield _check(
+            f"isinstance({name}, {kind}) and not isinstance({name}, bool)",
+            f"{scalar.name} must be {what}, not {{{name}!r}}",
+        )
     for param in kernel.params:
         name = names(param.name)
         yield f"for axis, (extent, stride) in enumerate(zip({_shape(param, names)}, {_strides(param, names)})):"
@@ -103,7 +113,7 @@ def _run(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry
         yield "    made.__dict__.update(facts, base=tensor)"
         yield "    return made"
         yield ""
-    tensors = ", ".join(names(p.name) for p in kernel.params)
+    tensors = ", ".join(names(a.name) for a in kernel.arguments)
     arguments = ", ".join(
         f"describe({names(a.source)}, {a.name})" if a.kind == "descriptor" else a.name for a in plan.arguments
     )
@@ -113,7 +123,21 @@ def _run(plan: LaunchPlan, kernel: ir.Kernel, grid: ex.Expr, names: Names, entry
     yield ""
     yield f"def run({tensors}):"
     yield "    nonlocal compiled"
+    for scalar in kernel.scalars:
+        name = names(scalar.name)
+        if scalar.dtype.is_float:
+            yield f"    {name} = float({name})"
+        else:
+            least, most = ex.LEAST_SCALAR, ex.GREATEST_SCALAR
+            message = f"{scalar.name} = {{{name}}} is not in {least} .. {most}"
+            yield "    " + _check(f"{least} <= {name} <= {most}", message)
     yield "    with torch.cuda.device(device):"
+    for param in kernel.params:
+        if param.given == "zeros":
+            yield f"        {names(param.name)}.zero_()"
+    if kernel.integers & ex.names(grid):
+        yield "        if programs < 1:"
+        yield "            return compiled  # a grid of no tiles"
     yield "        if compiled is None:"
     yield f"            compiled = {entry}[(programs,)]({arguments}, {options})"
     # What the compiler specializes on is the same for all tensors that `run` takes, so there is nothing to look up.

@@ -39,7 +39,7 @@ def check(kernel: ir.Kernel) -> Target:
     target = TARGETS.get(kernel.target)
     if target is None:
         raise LoweringError(f"unknown target '{kernel.target}'; there are {', '.join(TARGETS)}", kernel.span)
-    for name in (kernel.name, *(p.name for p in kernel.params), *kernel.sizes):
+    for name in (kernel.name, *(a.name for a in kernel.arguments), *kernel.sizes):
         if not name.isidentifier():
             raise LoweringError(f"{name!r} is no identifier", kernel.span)
     _check_warps(kernel, target)

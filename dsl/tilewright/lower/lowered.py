@@ -14,13 +14,14 @@ from tilewright.source import NO_SPAN, Span
 class Argument:
     """One argument of the generated kernel, in order.
 
-    `source` is the tensor (descriptor, pointer) or the size it comes from. `type` is Triton's signature type.
+    `source` is the tensor (descriptor, pointer), the size or the scalar argument it comes from. `type` is Triton's
+    signature type.
     `divisibility` is what is known to divide it: the address in bytes for a pointer, the value for a size. `block` and
     `layout` (Gluon source text) belong to a descriptor.
     """
 
     name: str
-    kind: Literal["descriptor", "pointer", "size"]
+    kind: Literal["descriptor", "pointer", "size", "scalar"]
     source: str
     type: str
     divisibility: int = 1
@@ -30,11 +31,12 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class SizeSource:
-    """A size is the extent of `param` along `axis`."""
+    """A size is the extent of `param` along `axis`, or its stride there in elements."""
 
     name: str
     param: str
     axis: int
+    stride: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,10 @@ class LaunchPlan:
 class Lowered:
     """A kernel as a self-contained Python module that imports only triton (and torch inside its launch functions).
 
-    The module defines `entry` (the Gluon kernel), `bind(*tensors)`, which checks the tensors and returns a function
-    that launches the kernel on tensors like them, `prepare(*tensors)`, whose result launches it on these, and
-    `launch(*tensors)`, which does it at once. `line_map` holds (line, start, end): from that 1-based line on, up to the
-    next entry, the text comes from that span of the kernel.
+    The module defines `entry` (the Gluon kernel), `bind(*arguments)`, which checks the arguments and returns a function
+    that launches the kernel on arguments like them, `prepare(*arguments)`, whose result launches it on these, and
+    `launch(*arguments)`, which does it at once. `line_map` holds (line, start, end): from that 1-based line on, up to
+    the next entry, the text comes from that span of the kernel.
     """
 
     name: str

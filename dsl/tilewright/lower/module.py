@@ -56,7 +56,7 @@ def lower(kernel: ir.Kernel, text: str = "") -> Lowered:
     target = limits.check(kernel)
     module = Module(kernel, text)
     # Tensors, sizes and the kernel keep their own names where they can.
-    for name in (kernel.name, *(p.name for p in kernel.params), *kernel.sizes):
+    for name in (kernel.name, *(a.name for a in kernel.arguments), *kernel.sizes):
         module.names(name)
     functions = _functions(module)
     plan = _plan(module, target)
@@ -115,12 +115,12 @@ def _functions(module: Module) -> list[Writer]:
     kernel, names = module.kernel, module.names
     roles = next((s for s in kernel.body if isinstance(s, ir.Roles)), None)
     outer = tuple(s for s in kernel.body if not isinstance(s, ir.Roles))
-    nonnegative = nonnegative_variables(outer)
+    nonnegative = nonnegative_variables(outer, kernel.assumptions)
     parts: list[_Function] = []
     if roles is not None:
         for role in roles.roles:
             name = names.fresh(f"{kernel.name}_{role.name}")
-            known = nonnegative_variables(role.body) | (nonnegative - _assigned(role.body))
+            known = nonnegative_variables(role.body, kernel.assumptions) | (nonnegative - _assigned(role.body))
             body = FunctionEmitter(module, role.body, role.warps, known).emit()
             parts.append(_Function(name, body, ()))
     entry_body = _entry(module, roles, parts, nonnegative)
@@ -260,6 +260,8 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
                         tensors.add(value.tensor)
                         type_ = kernel.param(value.tensor).type
                         used |= {n for e in (*type_.shape, *type_.strides) for n in ex.names(e)}
+                case ir.TileRef(name=name):
+                    used.add(name)
                 case ir.BufRef(buffer=name, stage=e) | ir.BarRef(barrier=name, slot=e):
                     used |= {name} | ex.names(e)
                 case ex.Item(tensor, index):
@@ -279,6 +281,7 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
         *(names(p.name) for p in kernel.params if p.name in tensors),
         *(names(n) for n in memory),
         *(names(n) for n in kernel.sizes if n in used),
+        *(names(s.name) for s in kernel.scalars if s.dtype.is_float and s.name in used),
         *(names(n) for n in shared),
     )
 
@@ -303,7 +306,8 @@ def _plan(module: Module, target: Target) -> LaunchPlan:
     unknown = ex.names(grids[0].count) - set(kernel.sizes)
     if unknown:
         raise LoweringError(
-            f"the grid is decided before the launch, so it may depend on sizes only, not on {sorted(unknown)[0]}",
+            "the grid is decided before the launch, so it may depend on sizes and scalar arguments only, not on "
+            f"{sorted(unknown)[0]}",
             grids[0].span,
         )
     warps = limits.total_warps(kernel)
@@ -362,7 +366,7 @@ def _pointer_tensors(kernel: ir.Kernel) -> frozenset[str]:
     found: set[str] = set()
     for stmt in ir.walk(kernel.body):
         match stmt:
-            case ir.Load(view=view) | ir.Store(view=view) | ir.CpAsync(view=view):
+            case ir.Load(view=view) | ir.Store(view=view) | ir.Atomic(view=view) | ir.CpAsync(view=view):
                 found.add(view.tensor)
             case ir.Assign(value=ex.Item(tensor)) | ir.Gather(tensor=tensor) | ir.Scatter(tensor=tensor):
                 found.add(tensor)
@@ -385,7 +389,11 @@ def _arguments(module: Module) -> tuple[Argument, ...]:
         if param.name in pointers:
             result.append(Argument(names(param.name), "pointer", param.name, f"*{dtype}", 16))
     for size in kernel.sizes:
-        result.append(Argument(names(size), "size", size, "i32", known.get(size, 1)))
+        kind = "scalar" if size in kernel.integers else "size"
+        result.append(Argument(names(size), kind, size, "i32", known.get(size, 1)))
+    for scalar in kernel.scalars:
+        if scalar.dtype.is_float:
+            result.append(Argument(names(scalar.name), "scalar", scalar.name, triton_type(scalar.dtype)))
     return tuple(result)
 
 
@@ -397,10 +405,18 @@ def triton_type(dtype: DType) -> str:
 def _sizes(kernel: ir.Kernel) -> tuple[SizeSource, ...]:
     result: list[SizeSource] = []
     for size in kernel.sizes:
-        places = [(p.name, axis) for p in kernel.params for axis, e in enumerate(p.type.shape) if e == ex.Size(size)]
+        if size in kernel.integers:
+            continue
+        places = [
+            (p.name, axis, by_stride)
+            for by_stride in (False, True)
+            for p in kernel.params
+            for axis, e in enumerate(p.type.strides if by_stride else p.type.shape)
+            if e == ex.Size(size)
+        ]
         if not places:
             raise LoweringError(
-                f"the size '{size}' is not the extent of any tensor, so a launch cannot know it", kernel.span
+                f"the size '{size}' is no extent or stride of any tensor, so a launch cannot know it", kernel.span
             )
         result.append(SizeSource(size, *places[0]))
     return tuple(result)

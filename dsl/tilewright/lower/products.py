@@ -80,7 +80,9 @@ def _read(stmt: ir.Stmt) -> Sequence[str]:
     match stmt:
         case ir.Compute(args=args):
             return [a.name for a in args if isinstance(a, ir.TileRef)]
-        case ir.Store(src=name) | ir.SharedStore(src=name) | ir.Scatter(src=name) | ir.Wgmma(a=ir.TileRef(name=name)):
+        case ir.Store(src=name) | ir.SharedStore(src=name) | ir.Scatter(src=name) | ir.Atomic(src=name):
+            return [name]
+        case ir.Wgmma(a=ir.TileRef(name=name)):
             return [name]
         case _:
             return []

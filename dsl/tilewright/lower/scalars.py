@@ -7,7 +7,7 @@ result. Divisors are taken to be positive, as the verifier requires.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilewright.ir import expr as ex
@@ -131,8 +131,10 @@ def is_nonnegative(e: ex.Expr, variables: frozenset[str]) -> bool:
     match e:
         case ex.Int(value):
             return value >= 0
-        case ex.Size() | ex.Not():
+        case ex.Not():
             return True
+        case ex.Size(name, least):
+            return least >= 0 or name in variables
         case ex.Var(name):
             return name in variables
         case ex.Bin("%"):
@@ -147,8 +149,8 @@ def is_nonnegative(e: ex.Expr, variables: frozenset[str]) -> bool:
             return op in _BOOLEAN or (is_nonnegative(lhs, variables) and is_nonnegative(rhs, variables))
 
 
-def nonnegative_variables(block: ir.Block) -> frozenset[str]:
-    """Scalar variables of a block that are >= 0 wherever they have a value.
+def nonnegative_variables(block: ir.Block, assumptions: tuple[ir.Assumption, ...] = ()) -> frozenset[str]:
+    """Scalar variables of a block, and scalar arguments, that are >= 0 wherever they have a value.
 
     Starts from all and drops those with an assignment that may be negative, until none is left to drop: by induction
     over the assignments of a run, the rest never become negative.
@@ -162,12 +164,26 @@ def nonnegative_variables(block: ir.Block) -> frozenset[str]:
                 values.setdefault(name, [])
             case _:
                 pass
-    result = frozenset(values)
+    assumed = frozenset(n for a in assumptions for n in _assumed_nonnegative(a.expr))
+    result = frozenset(values) | assumed
     while True:
-        kept = frozenset(n for n in result if all(is_nonnegative(v, result) for v in values[n]))
+        kept = assumed | {n for n in result if all(is_nonnegative(v, result) for v in values.get(n, ()))}
         if kept == result:
             return result
         result = kept
+
+
+def _assumed_nonnegative(e: ex.Expr) -> Iterator[str]:
+    match e:
+        case ex.Bin("and", lhs, rhs):
+            yield from _assumed_nonnegative(lhs)
+            yield from _assumed_nonnegative(rhs)
+        case ex.Bin("<", ex.Int(value), ex.Size(name)) if value >= -1:
+            yield name
+        case ex.Bin("<=", ex.Int(value), ex.Size(name)) if value >= 0:
+            yield name
+        case _:
+            pass
 
 
 def check_literals(e: ex.Expr, span: Span) -> None:

@@ -306,6 +306,12 @@ class Hoisted:
         return self.values[value]
 
 
+def _wide(param: ir.Param, stride: ex.Expr, scalars: Scalars, hoisted: Hoisted) -> str:
+    """The name of a stride in 64 bits."""
+    wish = f"{stride.name}_wide" if isinstance(stride, ex.Size) else f"{param.name}_stride"
+    return hoisted.name(wish, scalars.wide(stride))
+
+
 def access(
     view: ir.View,
     param: ir.Param,
@@ -326,13 +332,20 @@ def access(
         match stride:
             case ex.Int(1):
                 scale = ""
-            case ex.Int(value):
-                scale = f" * {value}"
+            case ex.Int(value) if value * view.shape[dim] < 2**31:
+                scale = f" * {value}"  # within the tile
             case _:
-                wish = f"{stride.name}_wide" if isinstance(stride, ex.Size) else f"{param.name}_stride"
-                scale = f" * {hoisted.name(wish, scalars.wide(stride))}"
-        if origin != ex.Int(0):
-            base.append(f"{scalars.text(origin, 9 + bool(scale))}{scale}")
+                scale = f" * {_wide(param, stride, scalars, hoisted)}"
+        if isinstance(origin, ex.Int):
+            distance = origin.value * (stride.value if isinstance(stride, ex.Int) else 1)
+            if isinstance(stride, ex.Int) and 0 < distance < 2**31:
+                base.append(str(distance))
+            elif distance:
+                base.append(f"{scalars.text(origin, 10)} * {_wide(param, stride, scalars, hoisted)}")
+        elif scale:
+            base.append(f"{scalars.text(origin, 10)} * {_wide(param, stride, scalars, hoisted)}")
+        else:
+            base.append(scalars.text(origin, 9))
         if dim < lead:
             # An index that does not exist is the kernel's fault, but must not touch foreign memory either.
             masks.append(f"{scalars.text(origin, 8)} < {scalars.text(param.type.shape[dim], 8)}")

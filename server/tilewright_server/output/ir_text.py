@@ -24,6 +24,8 @@ def _kernel(kernel: ir.Kernel) -> Iterator[str]:
         shape = ", ".join(ex.show(extent) for extent in param.type.shape)
         strides = ", ".join(ex.show(stride) for stride in param.type.strides)
         yield f"{_INDENT}param {param.name}: {param.type.dtype}[{shape}] strides [{strides}]"
+    for scalar in kernel.scalars:
+        yield f"{_INDENT}scalar {scalar.name}: {scalar.dtype}"
     for const in kernel.consts:
         yield f"{_INDENT}const {const.name} = {const.value}"
     for assumption in kernel.assumptions:

@@ -49,7 +49,7 @@ STORE = "tw.store(Y.tile((0,), (128,)), x)"
         ("x = undefined", "TW002", "'undefined' is not defined"),
         ("for i in [1, 2]:\n    pass", "TW005", "a loop runs over"),
         ("for i in range(0, N, 0):\n    pass", "TW003", "positive"),
-        ("tw.assume(N)\nfor i in range(N):\n    tw.assume(i < N)", "TW005", "sizes only"),
+        ("tw.assume(N)\nfor i in range(N):\n    tw.assume(i < N)", "TW005", "sizes, of scalar arguments"),
         ("for i in tw.pipeline(0, N, 32, stages=1):\n    pass", "TW009", "2 to 32 stages"),
         ("x = N / 2", "TW003", "tw.cdiv"),
         ("x = 5 // 0", "TW006", "division by zero"),

@@ -34,9 +34,14 @@ _TWIN = "~"
 
 
 def check(context: KernelContext) -> Iterator[Obligation]:
-    """Range of each store, injectivity of each pair of stores, coverage of each output; and that there is one."""
+    """Range of each store, injectivity of each pair of stores, coverage of each output; and that there is one.
+
+    Atomic updates may meet each other, but no store; what they or the launch initialize need not be covered.
+    """
     yield from _unused(context)
-    for tensor, writes in outputs(context).items():
+    for tensor, written in outputs(context).items():
+        updates = [w for w in written if isinstance(w.site.stmt, ir.Atomic)]
+        writes = [w for w in written if w not in updates]
         faults = _Faults(context, writes)
         verdicts: set[Verdict] = set()
         for write in writes:
@@ -48,9 +53,25 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                 done = _injective(context, write, other, faults, thorough="refuted" not in verdicts)
                 verdicts.add(done.verdict)
                 yield done
-        if "refuted" not in verdicts:
+            for other in updates:
+                done = _injective(context, write, other, faults, thorough="refuted" not in verdicts)
+                verdicts.add(done.verdict)
+                yield done
+        if "refuted" not in verdicts and writes and not context.kernel.param(tensor).given:
             # Otherwise the tiles that are missing follow from the fault already reported.
             yield _coverage(context, tensor, writes, verdicts == {"proved"}, faults)
+
+
+def one_to_one(context: KernelContext, write: Write) -> Iterator[Obligation]:
+    """Range, injectivity and coverage of one map from programs to tiles; nothing after the first that is refuted."""
+    faults = _Faults(context, (write,))
+    done = [_range(context, write, faults)]
+    yield done[-1]
+    if done[-1].verdict != "refuted":
+        done.append(_injective(context, write, write, faults, thorough=True))
+        yield done[-1]
+    if done[-1].verdict != "refuted":
+        yield _coverage(context, write.view.tensor, (write,), all(o.verdict == "proved" for o in done), faults)
 
 
 def _unused(context: KernelContext) -> Iterator[Obligation]:
@@ -62,7 +83,7 @@ def _unused(context: KernelContext) -> Iterator[Obligation]:
     }  # fmt: skip
     known = {e.name for p in kernel.params if p.name in touched for e in p.type.shape if isinstance(e, ex.Size)}
     for param in kernel.params:
-        sizes = {e.name for e in param.type.shape if isinstance(e, ex.Size)}
+        sizes = {e.name for e in (*param.type.shape, *param.type.strides) if isinstance(e, ex.Size)}
         if param.name in touched or sizes - known:
             continue
         what = f"{param.name} is used"

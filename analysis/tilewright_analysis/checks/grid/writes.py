@@ -76,7 +76,7 @@ def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
     """
     found: dict[str, list[Write]] = {}
     for site, view in context.views():
-        if isinstance(site.stmt, ir.Store | ir.TmaStore):
+        if isinstance(site.stmt, ir.Store | ir.TmaStore | ir.Atomic):
             origin = tuple(site.value(o) for o in view.origin)
             extents = context.kernel.param(view.tensor).type.shape
             found.setdefault(view.tensor, []).append(Write(site, view, origin, extents))
@@ -205,6 +205,12 @@ def _small_grids(context: KernelContext, writes: Sequence[Write]) -> Iterator[di
     for name in context.kernel.sizes:
         d = known.get(name, 1)
         tile = tile_of.get(name)
+        if name in context.kernel.integers:
+            choices.append([(abs(n), n * d) for n in (0, 1, -1, 2, 3, 5, 9)])
+            continue
+        if name in context.kernel.pitches:
+            choices.append([(0, -(-n // d) * d) for n in (64, 1024, 16384)])
+            continue
         if tile is None:
             choices.append([(0, d)])
         else:

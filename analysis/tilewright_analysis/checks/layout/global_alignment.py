@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.types import GlobalType
 from tilewright.problem import Fix
 
 from ...context import KernelContext, Site, view_span
@@ -73,10 +74,15 @@ def _strides(context: KernelContext, site: Site, view: ir.View, tma: bool) -> It
 
         yield settle(
             context, site, CODE, "layout", what, decision, message, span=view_span(site.stmt, view),
-            fixes=fixes_of(None if last else _multiple(context, tensor.shape[-1], tensor.dtype.bytes)),
+            fixes=fixes_of(None if last else _multiple(context, _row_length(tensor, stride), tensor.dtype.bytes)),
         )  # fmt: skip
     if not tma and tensor.dtype.bytes < _CP_ASYNC_BYTES and tensor.shape[-1] not in tensor.strides:
         yield _row(context, site, view)
+
+
+def _row_length(tensor: GlobalType, stride: ex.Expr) -> ex.Expr:
+    """What has to be a multiple for a stride to be one: a declared stride itself, else the length of a row."""
+    return stride if isinstance(stride, ex.Size | ex.Int) else tensor.shape[-1]
 
 
 def _row(context: KernelContext, site: Site, view: ir.View) -> Obligation:

@@ -24,7 +24,7 @@ def check(context: KernelContext) -> Iterable[Obligation]:
     loads: dict[str, list[tuple[Site, ir.View]]] = {}
     stores: dict[str, list[tuple[Site, ir.View]]] = {}
     for site, view in context.views():
-        into = stores if isinstance(site.stmt, ir.Store | ir.TmaStore) else loads
+        into = stores if isinstance(site.stmt, ir.Store | ir.TmaStore | ir.Atomic) else loads
         into.setdefault(view.tensor, []).append((site, view))
     points = [s for s in context.sites if isinstance(s.stmt, ir.Gather | ir.Scatter)]
     for tensor in sorted({s.stmt.tensor for s in points if isinstance(s.stmt, ir.Gather | ir.Scatter)}):
@@ -56,6 +56,8 @@ def _tensor(
 
 def _why_not_in_place(context: KernelContext, load: Site, source: ir.View, store: Site, target: ir.View) -> str:
     """Empty if the store puts back to its place what is computed from the loaded tile; else what is in the way."""
+    if isinstance(store.stmt, ir.Atomic):
+        return "an atomic update of it is ordered with nothing else"
     if not isinstance(load.stmt, ir.Load) or not isinstance(store.stmt, ir.Store):
         return "an asynchronous copy of it is ordered with nothing else"
     if load.role != store.role:

@@ -41,7 +41,7 @@ def _inside(context: KernelContext, site: Site, view: ir.View, dim: int) -> Obli
         )
 
     offer = offered(context, site, value, extent)
-    stores = isinstance(site.stmt, ir.Store | ir.TmaStore)
+    stores = isinstance(site.stmt, ir.Store | ir.TmaStore | ir.Atomic)
     return settle(
         context, site, WRITES if stores else READS, "memory",
         f"index {text} of dimension {dim} of {view.tensor} exists",

@@ -84,7 +84,7 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     high = _smaller(high, magnitudes.at_most(value, binders, env))
     if _inside((low, high)):
         return None
-    limits = tuple(ex.Bin("<=", ex.Size(s), ex.Int(MAX_SIZE)) for s in question.sizes)
+    limits = tuple(ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items())
     bounded = Question(question.claim, (*question.facts, *limits), question.binders)
     if context.decider.proves(bounded):
         return Decision("proved", "z3")
@@ -100,7 +100,7 @@ def _divides_count(value: ex.Expr, count: ex.Expr) -> bool:
     The others are at least 1 then, if they are sizes, numbers of tiles of a size, or constants.
     """
     factors = list(_factors(count))
-    if not all(isinstance(f, ex.Int | ex.Size) or _is_tile_count(f) for f in factors):
+    if not all(isinstance(f, ex.Int) or _is_positive_count(f) for f in factors):
         return False
     for f in _factors(value):
         if f not in factors:
@@ -117,10 +117,12 @@ def _factors(value: ex.Expr) -> Iterator[ex.Expr]:
         yield value
 
 
-def _is_tile_count(value: ex.Expr) -> bool:
+def _is_positive_count(value: ex.Expr) -> bool:
     match value:
-        case ex.Bin("cdiv", ex.Size(), ex.Int(tile)):
-            return tile > 0
+        case ex.Size(least=least):
+            return least >= 1
+        case ex.Bin("cdiv", ex.Size(least=least), ex.Int(tile)):
+            return tile > 0 and least >= 1
         case _:
             return False
 
@@ -136,9 +138,12 @@ def _large_example(context: KernelContext, site: Site, value: ex.Expr) -> dict[s
     known = known_divisors(context.assumptions)
     least = {n: known.get(n, 1) for n in context.kernel.sizes}
     exponents = range(0, 31) if len(names) <= 2 else range(0, 31, 5)
-    for choice in sorted(product(exponents, repeat=len(names)), key=lambda c: (sum(c), max(c, default=0))):
-        env = {**least, **{n: least[n] << k for n, k in zip(names, choice, strict=True)}}
-        if all(v <= MAX_SIZE for v in env.values()) and _breaks(context, site, value, env):
+    ends = {31: ex.GREATEST_SCALAR, 32: ex.LEAST_SCALAR}  # of arguments that may be negative
+    integers = context.kernel.integers
+    choices = [[*exponents, *ends] if n in integers else exponents for n in names]
+    for choice in sorted(product(*choices), key=lambda c: (sum(c), max(c, default=0))):
+        env = {**least, **{n: ends.get(k, least[n] << k) for n, k in zip(names, choice, strict=True)}}
+        if all(v <= MAX_SIZE for n, v in env.items() if n not in integers) and _breaks(context, site, value, env):
             return env
     return None
 

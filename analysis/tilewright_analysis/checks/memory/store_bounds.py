@@ -23,7 +23,7 @@ CODE = "TW202"
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each store and dimension."""
     for site, view in context.views():
-        if isinstance(site.stmt, ir.Store | ir.TmaStore):
+        if isinstance(site.stmt, ir.Store | ir.TmaStore | ir.Atomic):
             for dim in range(view.lead, len(view.origin)):  # the fixed ones: leading_index
                 yield _start(context, site, view, dim)
 

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.arguments import check_assumptions
 from tilewright.dtypes import i1, i32
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret.arguments import Argument
 from tilewright.interpret.execution import compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import Array, decode
 from tilewright.ir import expr as ex
@@ -63,7 +64,6 @@ def first_difference(
     """
     begin = perf_counter()
     compiled = [compile_kernel(k, Limits()) for k in (kernel, repaired)]
-    names = [p.name for p in kernel.params]
     for choice in sizes:
         for seed in _SEEDS:
             most -= 1
@@ -71,24 +71,31 @@ def first_difference(
                 return None
             given = random_arguments(kernel, choice, seed)
             if seed:  # fractions as well
-                given = [np.multiply(a, 0.25, out=a) if a.dtype.kind == "f" else a for a in given]
-            runs: list[list[Array]] = []
+                given = [_quarter(a) for a in given]
+            runs: list[dict[str, Array]] = []
             try:
                 for one in compiled:
-                    arguments = [a.copy() for a in given]
+                    arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
                     execute_compiled(one, arguments, Schedule(), 1)
-                    runs.append(arguments)
+                    named = zip((a.name for a in kernel.arguments), arguments, strict=True)
+                    runs.append({n: a for n, a in named if isinstance(a, np.ndarray)})
             except (Violation, ArgumentError, ex.EvaluationError, ArithmeticError):
                 break
             for name in (n for n in outputs(kernel) if n not in without):
-                at = names.index(name)
-                dtype = kernel.params[at].type.dtype
-                got, want = (decode(r[at], dtype).astype(np.float64) for r in runs)
+                dtype = kernel.param(name).type.dtype
+                got, want = (decode(r[name], dtype).astype(np.float64) for r in runs)
                 wrong = differ(got, want)
                 if wrong.any():
                     element = tuple(int(i) for i in np.argwhere(wrong)[0])
                     return Difference(dict(choice), name, element, float(got[element]), float(want[element]))
     return None
+
+
+def _quarter(argument: Argument) -> Argument:
+    """A quarter of a floating-point argument, in place if it is an array."""
+    if isinstance(argument, np.ndarray):
+        return np.multiply(argument, 0.25, out=argument) if argument.dtype.kind == "f" else argument
+    return argument * 0.25 if isinstance(argument, float) else argument
 
 
 def unequal(got: Array, want: Array) -> Array:
@@ -106,7 +113,11 @@ def trial_sizes(kernel: ir.Kernel, first: Iterable[Mapping[str, int]] = ()) -> I
     seen: list[dict[str, int]] = []
     for choice in (*first, *_small(kernel)):
         sizes = dict(choice)
-        if sizes in seen or not set(kernel.sizes) <= sizes.keys() or any(v < 1 for v in sizes.values()):
+        if (
+            sizes in seen
+            or not set(kernel.sizes) <= sizes.keys()
+            or any(sizes[n] < 1 for n in kernel.sizes if n not in kernel.integers)
+        ):
             continue
         seen.append(sizes)
         try:
@@ -126,6 +137,8 @@ def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
             for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
                 if isinstance(extent, ex.Size):
                     tiles[extent.name] = max(tiles.get(extent.name, 1), length)
+    # Rows that lie apart, but not so far that they fill the memory.
+    tiles |= dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
     unit = known_divisors(a.expr for a in kernel.assumptions)
     choices: list[list[int]] = []
     for name, tile in tiles.items():

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret.arguments import Argument
 from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled, outputs
 from tilewright.interpret.numeric import Array, decode
 from tilewright.ir import expr as ex
@@ -38,8 +39,7 @@ class _Runs:
 
     def __init__(self, compiled: Compiled, tensor: str, axis: int) -> None:
         self.compiled, self.kernel, self.axis = compiled, compiled.kernel, axis
-        self.slot = [p.name for p in self.kernel.params].index(tensor)
-        self.type = self.kernel.params[self.slot].type
+        self.tensor, self.type = tensor, self.kernel.param(tensor).type
 
     def others(self, sizes: Mapping[str, int], at: int) -> Iterator[int]:
         """Some other coordinates."""
@@ -48,24 +48,26 @@ class _Runs:
 
     def matters(self, sizes: Mapping[str, int], at: int) -> bool:
         """True if elements at a coordinate change an output elsewhere, or a run fails."""
-        given = random_arguments(self.kernel, sizes, 0)
-        where = tuple(at if i == self.axis else slice(None) for i in range(given[self.slot].ndim))
+        names = [a.name for a in self.kernel.arguments]
+        given = dict(zip(names, random_arguments(self.kernel, sizes, 0), strict=True))
+        where = tuple(at if i == self.axis else slice(None) for i in range(len(self.type.shape)))
         dtype = self.type.dtype
         low, high = (-1e9, 1e9) if dtype.is_float else dtype.range
         runs = [_run(self.compiled, given)]
         for value in _EXTREMES:
-            changed = [a.copy() if i == self.slot else a for i, a in enumerate(given)]
-            changed[self.slot][where] = min(max(value, low), high)
-            runs.append(_run(self.compiled, changed))
+            tensor = given[self.tensor]
+            assert isinstance(tensor, np.ndarray)
+            changed = tensor.copy(order="K")
+            changed[where] = min(max(value, low), high)
+            runs.append(_run(self.compiled, given | {self.tensor: changed}))
         if any(r is None for r in runs):
             return True
         return any(self._differ([r for r in runs if r is not None], name, at) for name in outputs(self.kernel))
 
-    def _differ(self, runs: list[list[Array]], name: str, at: int) -> bool:
+    def _differ(self, runs: list[dict[str, Array]], name: str, at: int) -> bool:
         """True if runs differ in an output, outside of the coordinate itself."""
-        slot = [p.name for p in self.kernel.params].index(name)
-        kind = self.kernel.params[slot].type
-        first, *rest = (decode(r[slot], kind.dtype) for r in runs)
+        kind = self.kernel.param(name).type
+        first, *rest = (decode(r[name], kind.dtype) for r in runs)
         keep = np.ones(first.shape, bool)
         for i, extent in enumerate(kind.shape):
             if extent == self.type.shape[self.axis]:
@@ -73,11 +75,12 @@ class _Runs:
         return any(bool((((one != first) & ~(np.isnan(one) & np.isnan(first))) & keep).any()) for one in rest)
 
 
-def _run(compiled: Compiled, given: list[Array]) -> list[Array] | None:
-    arguments = [a.copy() for a in given]
+def _run(compiled: Compiled, given: Mapping[str, Argument]) -> dict[str, Array] | None:
+    """What the arrays of a run hold after it; None if it fails."""
+    arguments = {n: a.copy() if isinstance(a, np.ndarray) else a for n, a in given.items()}
     try:
         with np.errstate(all="ignore"):
-            execute_compiled(compiled, arguments, Schedule(), 1)
+            execute_compiled(compiled, list(arguments.values()), Schedule(), 1)
     except (Violation, ArgumentError, ex.EvaluationError, ArithmeticError):
         return None
-    return arguments
+    return {n: a for n, a in arguments.items() if isinstance(a, np.ndarray)}

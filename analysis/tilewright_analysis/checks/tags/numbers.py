@@ -97,7 +97,7 @@ def scalar(expr: ex.Expr | float) -> Number:
             return constant(float(expr))
         case ex.Int(value):
             return constant(float(value))
-        case ex.Size():
+        case ex.Size(least=least) if least >= 1:
             return Number(frozenset("+"))
         case ex.Bin("*" | "+" | "cdiv" | "min" | "max", lhs, rhs):
             both = scalar(lhs).kinds | scalar(rhs).kinds

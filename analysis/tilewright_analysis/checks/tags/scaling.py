@@ -136,7 +136,7 @@ class Scaling:
                 values[f"[{dst.buffer}]"] = values.get(src, DATA)
             case ir.SharedLoad(dst=dst, src=src):
                 values[dst] = values.get(f"[{src.buffer}]", DATA)
-            case ir.Store(view=view, src=src):
+            case ir.Store(view=view, src=src) | ir.Atomic(view=view, src=src):
                 self._store(stmt, view.tensor, values.get(src, DATA))
             case ir.TmaStore(view=view, src=src):
                 self._store(stmt, view.tensor, values.get(f"[{src.buffer}]", DATA))
