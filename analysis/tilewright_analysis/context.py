@@ -246,10 +246,11 @@ class _Walker:
     def _statement(self, stmt: ir.Stmt, env: Env, scope: Scope) -> Scope:
         match stmt:
             case ir.Assign(dst=dst, value=ex.Item(tensor) as item):
-                env[dst], scope = self._resolve(item, env, scope, stmt.span)
+                loaded, scope = self._resolve(item, env, scope, stmt.span)
+                env[dst] = loaded
                 # Whoever comes after an access may take it that the element exists; that is the access's obligation.
                 extents = self._kernel.param(tensor).type.shape
-                indices = env[dst].index if isinstance(env[dst], ex.Item) else ()
+                indices = loaded.index if isinstance(loaded, ex.Item) else ()
                 for index, extent in zip(indices, extents, strict=True):
                     self._facts += [ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, extent)]
                 return scope

@@ -51,7 +51,7 @@ class LaneValues:
                 return self._tile(
                     name, tuple(ex.Int(0) if n == 1 else e for n, e in zip(type_.shape, own, strict=True))
                 )
-            case None | float():
+            case None | float() | int():
                 return None
             case _:
                 return self.site.value(operand)
@@ -91,8 +91,8 @@ class LaneValues:
 
         def at(operand: ir.Operand, where: Lane) -> ex.Expr | None:
             # In an operation on integers a compile-time number may stand as a float.
-            if isinstance(operand, float):
-                return ex.Int(int(operand)) if operand == int(operand) else None
+            if isinstance(operand, float | int):
+                return ex.Int(int(operand)) if float(operand).is_integer() else None
             return inner.value(operand, where)
 
         match stmt.op:

@@ -154,6 +154,8 @@ def evaluate(expr: Expr, env: Mapping[str, Any]) -> Any:
             return env[name]
         case ex.Not(arg):
             return np.logical_not(evaluate(arg, env))
+        case ex.Item():
+            raise ex.EvaluationError(f"{ex.show(expr)} is known only to the kernel")
         case ex.Bin(op, lhs, rhs):
             left, right = evaluate(lhs, env), evaluate(rhs, env)
             if op not in ("//", "%", "cdiv"):

@@ -105,13 +105,13 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                 if wanted is None:
                     return None
 
-                def held(name: str, layout: DistributedLayout = wanted) -> str:
+                def laid(name: str, layout: DistributedLayout = wanted) -> str:
                     return need(name, layout, "elements and their indices lie in one layout")
 
-                index = tuple(ir.TileRef(held(i.name)) if isinstance(i, ir.TileRef) else i for i in stmt.index)
-                mask = ir.TileRef(held(stmt.mask.name)) if stmt.mask is not None else None
+                index = tuple(ir.TileRef(laid(i.name)) if isinstance(i, ir.TileRef) else i for i in stmt.index)
+                mask = ir.TileRef(laid(stmt.mask.name)) if stmt.mask is not None else None
                 if isinstance(stmt, ir.Scatter):
-                    new = replace(stmt, index=index, mask=mask, src=held(stmt.src))
+                    new = replace(stmt, index=index, mask=mask, src=laid(stmt.src))
                 else:
                     new = replace(stmt, index=index, mask=mask)
             case _:

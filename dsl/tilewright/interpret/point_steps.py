@@ -101,7 +101,7 @@ def _index(
 
 
 def _scalar(operand: ir.Operand) -> ir.Expr:
-    assert not isinstance(operand, ir.TileRef | float)
+    assert not isinstance(operand, ir.TileRef | float | int)
     return operand
 
 

@@ -25,7 +25,7 @@ def pointers(stmt: ir.Gather | ir.Scatter, param: ir.Param, names: Names, scalar
         if isinstance(index, ir.TileRef):
             wide = f".to(gl.int64){scale}" if scale else ""
             offsets.append(f"{names(index.name)}{wide}")
-        elif isinstance(index, float):
+        elif isinstance(index, float | int):
             raise AssertionError("an index is an integer")
         elif index != ex.Int(0):
             parts.append(f"{scalars.text(index, 9 + bool(scale))}{scale}")
