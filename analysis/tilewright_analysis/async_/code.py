@@ -85,11 +85,21 @@ class Loop:
     end: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Guess:
+    """What an axis of the tile in a stage of `buffer` may start at, in the names of the role that reads it."""
+
+    buffer: str
+    axis: int
+    expr: ex.Expr
+    at: Coordinate
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Instr:
     """Base of all instructions.
 
-    `uses` are slots read, `reads` and `writes` register tiles; `elect`: one thread only.
+    `uses` are slots read, `reads` and `writes` register tiles; `elect`: one thread only. `guesses`: see `origins`.
     """
 
     stmt: ir.Stmt
@@ -99,6 +109,7 @@ class Instr:
     reads: tuple[str, ...] = ()
     writes: str | None = None
     sets: int | None = None
+    guesses: tuple[Guess, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -298,6 +309,14 @@ class Compute(Instr):
     op: ir.Compute
     shapes: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Choice(Instr):
+    """One of two sequences of computations on register tiles; which one, plays no part in what is followed."""
+
+    then: tuple[Compute, ...]
+    orelse: tuple[Compute, ...]
 
 
 @dataclass(slots=True, eq=False)

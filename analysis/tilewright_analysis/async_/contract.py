@@ -43,6 +43,7 @@ from tilewright_analysis.async_.words import sid
 
 # So many indices of operands are told apart in one sum of products; a convolution has some ten.
 _MOST_PLACES = 32
+Ends = dict[int, set[tuple[ir.Stmt | None, int]]]
 
 Find = Callable[[State, Process, str | c.Place], Value | None]
 
@@ -58,6 +59,8 @@ class Tags:
         self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
         self.expectations = Expectations(program, self.facts)
+        # For stores of contractions over a part of a dimension: the loops (or None) they go up to the end of.
+        self.ends: Ends = {}
 
     def unknown(self, rank: int) -> Value:
         """A value about which nothing is claimed, after its absence has been reported."""
@@ -87,6 +90,13 @@ class Tags:
         if not self.motion.rigid(s, a.slopes, b.slopes):
             self.report.coincidence(p, o, code, a, b)
         return True
+
+    def starts_at(self, s: State, p: Process, axis: Axis, at: c.Coordinate) -> bool:
+        """True when an axis starts at a coordinate, in this state and all others of its normal form."""
+        if not isinstance(axis, Tag):
+            return False
+        want = self.tag(p, axis.dim, at)
+        return axis.same_coordinate(want) and self.motion.rigid(s, axis.slopes, want.slopes)
 
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
@@ -304,6 +314,24 @@ class Tags:
         held = {v.dim for v in value.covers}
         return sorted(self.needs.get((p.role.name, o.number), frozenset()) - held)
 
+    def _end(self, s: State, p: Process, cover: Cover) -> ir.Stmt | None:
+        """The loop of the process at whose end a contraction stops that begins at 0; None if it is not known to."""
+        if cover.symbol or len(cover.intervals) != 1 or cover.intervals[0].low > 0:
+            return None
+        (interval,) = cover.intervals
+        for loop in p.role.loops:
+            if loop.oracle is None or loop.first is None:
+                continue
+            oracle = self.program.oracles[loop.oracle]
+            at = (loop.oracle, p.outer if oracle.outer is not None else 0)
+            most = s.oracles.get(at, (oracle.minimum, oracle.maximum))[1]
+            # The coordinate goes along with the loop, so the two are compared alike in all states of a normal form.
+            if interval.high_slopes != ((*at, loop.step),) or loop.step != oracle.trip.step or most == INF:
+                continue
+            if interval.high >= loop.first + loop.step * (int(most) + loop.offset):
+                return p.role.code[loop.start].stmt
+        return None
+
     # ------------------------------------------------------------------------------------------- stores
 
     def placed(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
@@ -323,6 +351,7 @@ class Tags:
                 continue
             part = part_of(self.program, cover, [self.tag(p, dim, at) for dim, at in box.fixed])
             if part is None:
+                self.ends.setdefault(id(o.stmt), set()).add((self._end(s, p, cover), cover.dim))
                 self.report.incomplete(s, p, o, cover)
             elif part.length != part.stride:
                 self.report.uneven(s, p, o, cover, part)

@@ -8,7 +8,7 @@ kernel runs (slots with concrete values), and which conditions compare a positio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
@@ -20,7 +20,8 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
-from tilewright_analysis.async_.operations import instruction
+from tilewright_analysis.async_.operations import choice, instruction
+from tilewright_analysis.async_.origins import Source, guesses, read_ahead, sources
 from tilewright_analysis.async_.scalars import Scalars
 from tilewright_analysis.async_.shifts import classify
 from tilewright_analysis.async_.tables import Tables, families
@@ -55,7 +56,9 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
         raise Unsupported("statements beside the roles are not modelled; move them into a role", rest[0].span)
     if not roles:
         roles = [ir.Role("", kernel.warps, None, tuple(rest))]
-    encoded = [_RoleEncoder(tables, role).encode() for role in roles]
+    loads = sources(kernel.body)
+    early = {name: tables.buffers[name].stages for name in read_ahead(kernel.body) if name in tables.buffers}
+    encoded = [_RoleEncoder(tables, role, loads, early).encode() for role in roles]
     if sum(o.is_programs for o in tables.oracles) > 1:
         raise Unsupported("the roles run different grids, so their tiles cannot be matched", kernel.span)
     alike, limits = families(tables)
@@ -93,9 +96,13 @@ def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozens
 class _RoleEncoder(Scalars):
     """Encodes one role."""
 
-    def __init__(self, tables: Tables, role: ir.Role) -> None:
+    def __init__(
+        self, tables: Tables, role: ir.Role, loads: Mapping[str, tuple[Source, ...]], early: Mapping[str, int]
+    ) -> None:
         super().__init__(tables)
         self.role = role
+        self.loads = loads
+        self.early = early
         self.groups = max(1, role.warps // 4)
         self.code: list[c.Instr] = []
         self.loops: list[c.Loop] = []
@@ -152,7 +159,18 @@ class _RoleEncoder(Scalars):
             case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor() | ir.Roles():
                 raise Unsupported("buffers, barriers and roles inside of other statements are not modelled", stmt.span)
             case _:
-                self.emit(instruction(self, stmt, self.groups))
+                instr = self.emit(instruction(self, stmt, self.groups))
+                match stmt:
+                    case ir.Wgmma(a=a, b=b):
+                        read = [ref.buffer for ref in (a, b) if isinstance(ref, ir.BufRef)]
+                    case ir.SharedLoad(src=ref):
+                        read = [ref.buffer]
+                    case _:
+                        return
+                around = [loop.var for loop in self.active]
+                instr.guesses = tuple(
+                    g for name in read for g in guesses(self, self.loads.get(name, ()), name, around, stmt)
+                )
 
     def assign(self, stmt: ir.Assign) -> None:
         form = self.form(stmt.value, stmt.span)
@@ -242,6 +260,13 @@ class _RoleEncoder(Scalars):
 
     def run_loop(self, stmt: ir.Stmt, loop: c.Loop, used: frozenset[int], body: ir.Block) -> None:
         loop.start = len(self.code)
+        stages = max(
+            (self.early.get(s.dst.buffer, 0) for s in body if isinstance(s, ir.TmaLoad | ir.CpAsync)), default=0
+        )
+        if stages and loop.oracle is not None:
+            # Its first tiles are read ahead of a loop: they are told apart by the position at which they are loaded.
+            position = next(n for n, lp in self.loop_of_slot.items() if lp is loop)
+            self.uses.exact.append(ex.Bin("<", ex.Var(position), ex.Int(stages)))
         self.emit(c.LoopHead(loop, stmt=stmt, uses=used))
         self.active.append(loop)
         if loop.level == 0 and loop.oracle is not None:
@@ -254,6 +279,9 @@ class _RoleEncoder(Scalars):
         loop.end = len(self.code)
 
     def branch(self, stmt: ir.If, cond: ex.Expr, then: ir.Block, orelse: ir.Block) -> None:
+        if all(isinstance(s, ir.Compute) for s in (*then, *orelse)):
+            self.emit(choice(self, stmt, self.groups))
+            return
         no: list[c.Branch | c.Jump] = []
         self.condition(stmt, cond, no)
         self.block(then)

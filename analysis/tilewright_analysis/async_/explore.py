@@ -10,6 +10,7 @@ from math import lcm
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.encode import encode
 from tilewright_analysis.async_.explain import example, refuted
 from tilewright_analysis.async_.forms import Facts, to_expr
@@ -68,7 +69,15 @@ def explore(
         subject: frozenset(Addend(to_expr(program.dims[a.dim]), a.index, a.length) for a in found)
         for subject, found in first.summands.items()
     }
-    return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start))
+    # What is open about the end of a contraction says nothing against what stages hold.
+    if not first.complete or any(f.issue.code != "TW102" or not f.issue.unknown for f in first.found.values()):
+        return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start))
+    ends = {
+        store: tuple((loop, forms.to_expr(program.dims[dim])) for loop, dim in loops if loop is not None)
+        for store, loops in first.ends.items()
+        if all(loop is not None for loop, _ in loops)
+    }
+    return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start), first.places, ends)
 
 
 def replay_request(outcome: AsyncOutcome) -> ReplayRequest | None:

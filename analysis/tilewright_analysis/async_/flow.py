@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tilewright_analysis.async_ import code as c
 
 Dims = frozenset[tuple[int | None, ...]]
+
+
+def _instructions(role: c.RoleCode) -> Iterator[c.Instr]:
+    for o in role.code:
+        yield from (*o.then, *o.orelse) if isinstance(o, c.Choice) else (o,)
 
 
 def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[int]]:
@@ -40,7 +45,7 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
             def tile(name: str, role: c.RoleCode = role) -> str:
                 return f"{role.name}:{name}"
 
-            for o in role.code:
+            for o in _instructions(role):
                 match o:
                     case c.TmaLoad(box=box, dst=dst) | c.CpAsync(box=box, dst=dst):
                         put(dst.buffer.name, frozenset({box.dims}), frozenset())

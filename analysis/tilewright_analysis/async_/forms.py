@@ -138,7 +138,20 @@ class Facts:
     def bounds(self, form: Form) -> tuple[float, float]:
         """Lower and upper bound of a form; infinite where nothing is known. A launch has sizes of at least 1."""
         low, high = float(form.const), float(form.const)
+        terms = dict(form.terms)
         for key, coefficient in form.terms:
+            # d - x % d is at least 1.
+            match key:
+                case ex.Bin("%", _, d) if coefficient < 0 and terms.get(d, 0) >= -coefficient and self._of(d)[0] >= 1:
+                    del terms[key]
+                    terms[d] += coefficient
+                    low -= float(coefficient)
+                    high -= float(coefficient) * self._of(d)[1]
+                case _:
+                    pass
+        for key, coefficient in terms.items():
+            if not coefficient:
+                continue
             a, b = self._atom_bounds(key)
             ends = (float(coefficient) * a, float(coefficient) * b)
             low += min(ends)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import contract
+from tilewright_analysis.async_.branches import either
 from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.named import transposed
 from tilewright_analysis.async_.state import Access, Phase, Process, State
@@ -42,13 +43,16 @@ class Machine:
         self.report = reporter
         self.steps = 0
         self.tags = contract.Tags(program, reporter)
+        self.met: set[c.Guess] = set()
+        self.wrong: set[c.Guess] = set()
         self._rules: dict[type[c.Instr], Callable[..., bool]] = {
             c.SetScalar: self._set, c.Wait: self._wait, c.Arrive: self._arrive, c.Expect: self._expect,
             c.TmaLoad: self._tma_load, c.TmaStore: self._tma_store, c.StoreWait: self._store_wait,
             c.CpAsync: self._cp_async, c.CpCommit: self._cp_commit, c.CpWait: self._cp_wait,
             c.SharedLoad: self._shared_load, c.SharedStore: self._shared_store, c.Wgmma: self._wgmma,
             c.WgmmaWait: self._wgmma_wait, c.Mma: self._mma, c.Fence: self._fence, c.RoleSync: self._sync,
-            c.Compute: self._compute, c.Load: self._load, c.Gather: self._gather, c.Store: self._store,
+            c.Compute: self._compute, c.Choice: self._choice, c.Load: self._load, c.Gather: self._gather,
+            c.Store: self._store,
         }  # fmt: skip
 
     def run(self, s: State) -> tuple[int, int, int] | None:
@@ -277,6 +281,11 @@ class Machine:
         if value is OLD:
             self.report.stale(s, p, o, place, stage)
             return self.tags.unknown(len(place.buffer.shape))
+        for guess in o.guesses:
+            if guess.buffer == place.buffer.name and guess not in self.wrong:
+                self.met.add(guess)
+                if not self.tags.starts_at(s, p, value.axes[guess.axis], guess.at):
+                    self.wrong.add(guess)
         return transposed(value) if place.transposed else value
 
     def _register(self, s: State, p: Process, o: c.Instr, name: str) -> Value:
@@ -388,6 +397,18 @@ class Machine:
         args = [(self._register(s, p, o, n), shape) for n, shape in zip(o.reads, o.shapes, strict=True)]
         assert o.writes is not None
         self._assign(s, p, o, o.writes, self.tags.compute(s, p, o, args))
+        return True
+
+    def _choice(self, s: State, p: Process, o: c.Choice) -> bool:
+        before = dict(p.tiles)
+        ends: list[dict[str, Value]] = []
+        for part in (o.then, o.orelse):
+            p.tiles = dict(before)
+            for compute in part:
+                compute.number = o.number
+                self._compute(s, p, compute)
+            ends.append(p.tiles)
+        p.tiles = either(p, o, *ends)
         return True
 
     def _load(self, s: State, p: Process, o: c.Load) -> bool:

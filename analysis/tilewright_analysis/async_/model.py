@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir import expr as ex
+from tilewright.ir.base import Stmt
+from tilewright.ir.expr import Expr
 from tilewright.problem import Fix, Related
 from tilewright.source import NO_SPAN, Span
 from tilewright_analysis.report import Counterexample, Verdict
+
+Places = Mapping[tuple[int, str], Mapping[int, Expr]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,9 @@ class AsyncResult:
 
     `summands`: what each program adds, by the subject of the statement that adds to a sum over programs. That the
     programs together add a contraction once is not the engine's to say.
+    `places`: by statement that reads a stage (its id) and buffer, what the axes of the tile in it start at, in the
+    names of the reader; only what holds whenever the statement runs. `ends`: by statement (its id) that stores a
+    contraction over a part of a dimension, the loops at whose end it stops, with the extent of the dimension.
     """
 
     outcomes: tuple[AsyncOutcome, ...]
@@ -82,6 +89,8 @@ class AsyncResult:
     states: int = 0
     steps: int = 0
     milliseconds: float = 0.0
+    places: Places = field(default_factory=dict[tuple[int, str], Mapping[int, Expr]])
+    ends: Mapping[int, tuple[tuple[Stmt, Expr], ...]] = field(default_factory=dict[int, tuple[tuple[Stmt, Expr], ...]])
 
     def of(self, code: str) -> tuple[AsyncOutcome, ...]:
         """The outcomes of one code."""

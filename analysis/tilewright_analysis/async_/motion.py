@@ -1,7 +1,8 @@
 """Which numbers may be compared in a state that stands for all states of its normal form.
 
 A normal form holds coordinates relative to positions in loops. States of one normal form agree on the comparison of two
-coordinates if both move in the same way, or if the normal form held the positions themselves (`State.exact`). They
+coordinates if both move in the same way, or if the normal form held the positions themselves (`State.exact`, and those
+that are not in `State.far`). They
 agree on the comparison of a coordinate with the extent of a dimension if the trip count that bounds the extent grows
 in step with the coordinate. Whatever else is compared is decided for one state only, and must not count as proved.
 """
@@ -27,7 +28,11 @@ class Motion:
 
     def rigid(self, s: State, *ways: Slopes) -> bool:
         """True when coordinates that move in these ways keep their distance, or their positions are known."""
-        return all(w == ways[0] for w in ways) or (s.exact and all(map(self._held, ways)))
+        return (
+            all(w == ways[0] for w in ways)
+            or (s.exact and all(map(self._held, ways)))
+            or all((oracle, outer) not in s.far for w in ways for oracle, outer, _ in w)
+        )
 
     def _held(self, slopes: Slopes) -> bool:
         return all(oracle in self.program.movers for oracle, _, _ in slopes)

@@ -146,12 +146,26 @@ class Normalizer:
             out.append(self._oracle(s, instance, low, high, base))
 
         s.exact = any(() in different or len(different) > 1 for different in ways.values())
+        s.far = self._far(s, base)
         if s.exact:
             # Coordinates that move differently are compared: their distance depends on the positions themselves.
             movers = self.program.movers
             out.append(tuple(sorted((o, around(o, outer), at) for (o, outer), at in base.items() if o in movers)))
         tokens = list(ids)
         return tuple(out), self._knowledge(s, ids), tokens
+
+    def _far(self, s: State, base: dict[Instance, int]) -> frozenset[Instance]:
+        """Instances whose base is not the position, held as it is, of a process that is in the loop."""
+        held: set[Instance] = set()
+        far: set[Instance] = set()
+        for p in s.processes:
+            for loop in p.role.loops if not p.done else ():
+                if loop.oracle is not None and loop.start < p.pc < loop.end:
+                    mode = p.role.modes[loop.slot]
+                    outer = p.outer if self.program.oracles[loop.oracle].outer is not None else 0
+                    exact = mode is None or p.env[loop.slot] < mode[1]
+                    (held if exact else far).add((loop.oracle, outer))
+        return frozenset(base.keys() - (held - far))
 
     def beside(self, s: State, oracle: int, outer: int) -> frozenset[int]:
         """Oracles of the same family whose counts the normal form holds relative to the same position only."""

@@ -124,3 +124,13 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             raise Unsupported(f"{type(stmt).__name__} is not modelled by the asynchronous engine", stmt.span)
     instr.uses = frozenset(used)
     return instr
+
+
+def choice(scalars: Scalars, stmt: ir.If, groups: int) -> c.Choice:
+    """The instruction of a branch that only computes on register tiles."""
+    parts: list[tuple[c.Compute, ...]] = []
+    for block in (stmt.then, stmt.orelse):
+        made = [instruction(scalars, s, groups) for s in block]
+        parts.append(tuple(o for o in made if isinstance(o, c.Compute)))
+    names = {n for part in parts for o in part for n in (*o.reads, o.writes) if n is not None}
+    return c.Choice(parts[0], parts[1], stmt=stmt, reads=tuple(sorted(names)))

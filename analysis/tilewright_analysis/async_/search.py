@@ -10,10 +10,12 @@ from fractions import Fraction
 from math import ceil, floor
 
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.contract import Ends
 from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.machine import Interrupted
 from tilewright_analysis.async_.model import Budget, Violation
 from tilewright_analysis.async_.normal import Key, Normalizer
+from tilewright_analysis.async_.origins import Places, held
 from tilewright_analysis.async_.parts import Summand
 from tilewright_analysis.async_.reporter import Found
 from tilewright_analysis.async_.state import INF, State
@@ -28,6 +30,7 @@ class Searched:
     """What a search found. `complete`: every path was followed to its end or to a state seen before.
 
     `summands`: what programs add to sums, by the statement that adds.
+    `places`: where the tiles of stages come from, which holds if the search is complete and found nothing.
     """
 
     found: dict[tuple[str, str], Found]
@@ -37,6 +40,8 @@ class Searched:
     steps: int
     meets: int
     summands: dict[str, set[Summand]]
+    places: Places
+    ends: Ends
 
 
 def search(
@@ -126,7 +131,17 @@ def search(
         more, fewer = _fork(program, s, *fork, normal.beside(s, fork[0], fork[1]))
         work.extend(x for x in ((fewer, more) if breadth_first else (more, fewer)) if x is not None)
     complete = not work and not stopped and not fatal
-    return Searched(reporter.found, complete, stopped, len(seen) + len(exact), machine.steps, meets, reporter.summands)
+    return Searched(
+        reporter.found,
+        complete,
+        stopped,
+        len(seen) + len(exact),
+        machine.steps,
+        meets,
+        reporter.summands,
+        held(program, machine.met, machine.wrong),
+        machine.tags.ends,
+    )
 
 
 def _fork(

@@ -132,7 +132,7 @@ class Phase:
 class State:
     """A state of the whole kernel."""
 
-    __slots__ = ("accesses", "content", "events", "exact", "oracles", "past", "phases", "processes", "tokens")
+    __slots__ = ("accesses", "content", "events", "exact", "far", "oracles", "past", "phases", "processes", "tokens")
 
     def __init__(self, program: c.Program) -> None:
         self.processes: list[Process] = []
@@ -149,6 +149,8 @@ class State:
         # The last normal form held the positions themselves, so that everything since is determined by it. So is
         # everything before the first.
         self.exact = True
+        # Loops of which the last normal form did not hold the position that coordinates are relative to.
+        self.far: frozenset[Instance] = frozenset()
         self.events: Event | None = None  # the last one; kept when a trace is wanted
 
     def clone(self) -> State:
@@ -162,5 +164,5 @@ class State:
         s.past = dict(self.past)
         s.tokens = self.tokens
         s.events = self.events
-        s.exact = self.exact
+        s.exact, s.far = self.exact, self.far
         return s

@@ -27,10 +27,12 @@ from ...integers import Binder, Decision, Question, conjunction
 from ...report import Obligation, Verdict
 from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
 from .digits import digits_of_program
+from .splits import split_of
 from .writes import Fault, Write, outputs, small_faults
 
 RANGE, INJECTIVE, COVERAGE = "TW301", "TW302", "TW303"
 _TWIN = "~"
+_MOST_STORES = 4
 
 
 def check(context: KernelContext) -> Iterator[Obligation]:
@@ -252,9 +254,13 @@ def _coverage(
             if enough.verdict == "refuted" and faults.get("missing") is None:
                 # Fewer writes than tiles: some tile goes without, whatever the map.
                 return _missing(context, first, what, enough.model, None)
-    if len(writes) == 1:
-        for witness in _witnesses(first):
-            if context.decider.decide(witness).verdict == "proved":
+    if len(shapes) == 1 and len(writes) <= _MOST_STORES:
+        # Several stores, as of roles that share the rows of a tile: each tile is written by one of them.
+        for parts in zip(*map(_witnesses, writes), strict=False):
+            claim = parts[0].claim
+            for part in parts[1:]:
+                claim = ex.Bin("or", claim, part.claim)
+            if context.decider.decide(replace(parts[0], claim=claim)).verdict == "proved":
                 return Obligation(COVERAGE, "grid", what, first.span, "proved", how="witness")
     fault = faults.get("missing")
     if fault is not None:
@@ -294,20 +300,31 @@ def _witnesses(write: Write) -> Iterator[Question]:
     if len(programs) > 1 or len(chosen) + len(programs) != len(write.site.loops):
         return
     tiles = tuple(Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles))
+    assumptions = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
+    names = [_tile(dim) for dim in range(len(write.tiles))]
+    split = split_of([c if dim in left else ex.Int(0) for dim, c in enumerate(write.coordinates)], names)
     numbers = [_number(dims, write.tiles) for dims in (left, left[::-1])]
-    split = _split_by(write, left)
-    for number in [split, *numbers] if split is not None else numbers:
-        env = {**chosen, **{p.name: number for p in programs}}
-        claims = [ex.substitute(c, env) for c in write.site.conditions]
+    for number in [None, *numbers] if split is not None and programs else numbers:
+        env = {
+            **chosen,
+            **{p.name: split.number if number is None and split else number or ex.Int(0) for p in programs},
+        }
+
+        def at(e: ex.Expr, env: dict[str, ex.Expr] = env, plain: bool = number is not None) -> ex.Expr:
+            return ex.substitute(e, env) if plain or split is None else split.insert(e, env)
+
+        claims = [at(c) for c in write.site.conditions]
         for b in write.site.loops:
-            value, lo, hi = env[b.name], ex.substitute(b.lo, env), ex.substitute(b.hi, env)
+            if number is None and split is not None and b.kind == "program":
+                claims += split.range(b)
+                continue
+            value, lo, hi = env[b.name], at(b.lo), at(b.hi)
             claims += [ex.Bin("<=", lo, value), ex.Bin("<", value, hi)]
             if b.step > 1:
                 claims.append(ex.Bin("==", ex.Bin("%", ex.sub(value, lo), ex.Int(b.step)), ex.Int(0)))
         for dim, coordinate in enumerate(write.coordinates):
             if coordinate is not None:
-                claims.append(ex.Bin("==", ex.substitute(coordinate, env), _tile(dim)))
-        assumptions = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
+                claims.append(ex.Bin("==", at(coordinate), names[dim]))
         yield Question(conjunction(claims), assumptions, tiles)
 
 
@@ -317,17 +334,6 @@ def _number(dims: Sequence[int], tiles: Sequence[ex.Expr]) -> ex.Expr:
     for dim in dims:
         number = ex.add(ex.mul(number, tiles[dim]), _tile(dim))
     return number
-
-
-def _split_by(write: Write, dims: Sequence[int]) -> ex.Expr | None:
-    """The program number where the coordinates are its quotient and remainder by one divisor, in either order."""
-    for upper, lower in ((dims[:1], dims[1:]), (dims[1:], dims[:1])) if len(dims) == 2 else ():
-        match write.coordinates[upper[0]], write.coordinates[lower[0]]:
-            case ex.Bin("//", ex.Var(a), d), ex.Bin("%", ex.Var(b), e) if a == b and d == e:
-                return ex.add(ex.mul(_tile(upper[0]), d), _tile(lower[0]))
-            case _:
-                pass
-    return None
 
 
 def _tile(dim: int) -> ex.Expr:

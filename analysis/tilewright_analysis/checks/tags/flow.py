@@ -6,18 +6,19 @@ keeps its edges, but no longer as those of the current iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
-from ...context import KernelContext, Site
+from ...context import KernelContext
+from ..asynchronous import explored
 from .axes import aligned, defined, reshaping, stale
 from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
 from .masks import Atom, Index, Mask, combined, compared, shifted
-from .numbers import ANYTHING, FINITE, NATURAL, Number, apply, constant, loaded, scalar, total
+from .memory import Memory, is_stale
+from .numbers import ANYTHING, FINITE, NATURAL, NOTHING, Number, apply, constant, loaded, scalar, total
 from .products import product_lanes, product_uses
 from .uses import EXTREMES, Clash, Use
 
@@ -27,22 +28,21 @@ _ROUNDS = 12
 Tiles = dict[str, Lanes]
 
 
-class Flow:
+class Flow(Memory):
     """Lanes of all tiles of one kernel; `uses` and `clashes` are in source order after `run`."""
 
     def __init__(self, context: KernelContext) -> None:
-        self._context = context
-        self._sites: dict[int, Site] = {}
-        for site in context.sites:
-            self._sites.setdefault(id(site.stmt), site)
+        super().__init__(context, explored(context).places)
         self._uses: dict[tuple[int, str], list[Use]] = {}
         self._clashes: dict[int, Clash] = {}
-        self._buffers: Tiles = {}
-        self._homes: dict[tuple[ex.Expr, ex.Expr], dict[ex.Expr, Site]] = {}
         self._loops: list[tuple[frozenset[str], frozenset[str]]] = []
 
     def run(self) -> Flow:
         """Follow the whole kernel until nothing changes."""
+        # Roles that read may stand before those that load: what they read must not be taken for something else.
+        for site in self._context.sites:
+            if isinstance(site.stmt, ir.TmaLoad | ir.CpAsync):
+                self._put(site.stmt.dst.buffer, self._viewed(site.stmt, site.stmt.view, 0.0))
         for _ in range(_ROUNDS):
             before = dict(self._buffers)
             self._block(self._context.kernel.body, {})
@@ -62,19 +62,6 @@ class Flow:
     def clashes(self) -> list[Clash]:
         """All additions of infinities."""
         return list(self._clashes.values())
-
-    def site(self, stmt: ir.Stmt) -> Site:
-        """The surroundings of a statement."""
-        return self._sites[id(stmt)]
-
-    def exact(self, edge: Edge) -> bool:
-        """True if the solver proves that no lane of the tile is past this edge."""
-        homes = self._homes.get((edge.origin, edge.extent), {})
-        return bool(homes) and all(self._proves(site, claim) for claim, site in homes.items())
-
-    def homes(self, edge: Edge) -> Iterable[tuple[Site, ex.Expr]]:
-        """The loads that an edge stands for, with what must hold for no lane to be past it."""
-        return [(site, claim) for claim, site in self._homes.get((edge.origin, edge.extent), {}).items()]
 
     # ------------------------------------------------------------------------------------ statements
 
@@ -113,18 +100,43 @@ class Flow:
                 tiles[stmt.dst] = self._stage(stmt, stmt.src) or uniform(FINITE)
             case ir.For(body=body) | ir.Programs(body=body):
                 self._loop(stmt, body, tiles)
-            case ir.If(then=then, orelse=orelse):
+            case ir.If(cond=cond, then=then, orelse=orelse):
                 other = dict(tiles)
                 self._block(then, tiles)
                 self._block(orelse, other)
                 for name, tile in other.items():
-                    tiles[name] = joined(tiles[name], tile) if name in tiles else tile
+                    if name not in tiles:
+                        tiles[name] = tile
+                    elif tiles[name] != tile:
+                        tiles[name] = self._either_way(stmt, cond, tiles[name], tile)
             case ir.Roles(roles=roles):
                 for role in roles:
                     self._block(role.body, dict(tiles))
             case _:
                 for name in defined((stmt,)):
                     tiles[name] = unknown(FINITE, f"a {type(stmt).__name__.lower()} made it")
+
+    def _either_way(self, stmt: ir.Stmt, cond: ex.Expr, then: Lanes, orelse: Lanes) -> Lanes:
+        """A tile after a branch."""
+        site = self.site(stmt)
+        if self._proves(site, site.value(cond)):
+            return then
+        if self._proves(site, site.value(ex.negate(cond))):
+            return orelse
+        return joined(self._reached(stmt, cond, then), self._reached(stmt, ex.negate(cond), orelse))
+
+    def _reached(self, stmt: ir.Stmt, cond: ex.Expr, tile: Lanes) -> Lanes:
+        """A tile where a branch on `cond` ends: nothing is past edges that the condition excludes."""
+        site = self.site(stmt)
+        site = replace(site, facts=(*site.facts, site.value(cond)))
+        gone = {
+            e
+            for e in tile.edges
+            if not is_stale(e.origin) and self._proves(site, ex.Bin("<=", ex.add(e.origin, ex.Int(e.length)), e.extent))
+        }
+        if not gone:
+            return tile
+        return replace(tile, held={past: NOTHING if past & gone else n for past, n in tile.held.items()})
 
     def _loop(self, stmt: ir.Stmt, body: ir.Block, tiles: Tiles) -> None:
         scope = frozenset(b.name for b in self.site(stmt).binders)
@@ -158,53 +170,6 @@ class Flow:
         for edge in changed:
             self._keep(edge, somewhere)
         return joined(one, other)
-
-    def _keep(self, edge: Edge, origin: ex.Expr) -> None:
-        """The edge with another origin stands for the same loads."""
-        homes = self._homes.get((edge.origin, edge.extent), {})
-        self._homes.setdefault((origin, edge.extent), {}).update(homes)
-
-    # ------------------------------------------------------------------------------------ memory
-
-    def _load(self, stmt: ir.Load) -> Lanes:
-        return self._viewed(stmt, stmt.view, stmt.other)
-
-    def _viewed(self, stmt: ir.Stmt, view: ir.View, other: float | None) -> Lanes:
-        param = self._context.kernel.param(view.tensor)
-        inside = loaded(param.type.dtype)
-        if len(view.origin) != len(view.shape) or any(isinstance(o, ir.TileRef) for o in view.origin):
-            return unknown(inside, "its elements are gathered")
-        if other is None:
-            return uniform(inside)  # every element is inside, or TW201 says so
-        site = self.site(stmt)
-        edges: set[Edge] = set()
-        for dim in range(view.lead, len(view.shape)):
-            origin, extent, length = view.origin[dim], param.type.shape[dim], view.shape[dim]
-            edge = Edge(
-                dim - view.lead, site.value(origin), extent, length, origin, view.tensor, stmt.span
-            )  # fmt: skip
-            claim = ex.Bin("<=", ex.add(edge.origin, ex.Int(length)), extent)
-            self._homes.setdefault((edge.origin, extent), {})[claim] = site
-            if length > 1 or not self.exact(edge):
-                edges.add(edge)
-        fill = constant(other)
-        return Lanes(frozenset(edges), {p: fill if p else inside for p in subsets(frozenset(edges))})
-
-    def _stage(self, stmt: ir.Stmt, ref: ir.BufRef) -> Lanes | None:
-        held = self._buffers.get(ref.buffer)
-        return moved(held, lambda a: 1 - a, stmt.span) if held is not None and ref.transposed else held
-
-    def _put(self, buffer: str, tile: Lanes) -> None:
-        """Write a tile to a stage: which one, and so which origin it has when it is read, is not known."""
-
-        def loose(e: ex.Expr) -> ex.Expr:
-            return ex.Var(f"{buffer}°")
-
-        for edge in tile.edges:
-            self._keep(edge, loose(edge.origin))
-        tile = replace(renamed(tile, loose), index=None, mask=None, carried=frozenset())
-        before = self._buffers.get(buffer)
-        self._buffers[buffer] = tile if before is None else joined(before, tile)
 
     # ------------------------------------------------------------------------------------ computation
 
@@ -258,7 +223,7 @@ class Flow:
         edges = frozenset(e for t in args for e in t.edges)
         if stmt.op == "where":
             made = build(edges, lambda p: self._chosen(stmt, args, p), tuple(args[1:]), stmt.span)
-            return replace(made, lost=args[0].lost or made.lost)
+            return replace(made, lost=args[0].lost or made.lost, shown=self._shown(stmt, kind, args))
         cancels = (
             stmt.op in ("add", "sub") and kind.dtype.is_float and self._cancels(stmt, [t.at(INSIDE) for t in args])
         )
@@ -299,6 +264,8 @@ class Flow:
             return yes | no
         if any(self._past_implies(stmt, e, a, False) for e in past for a in mask.when_true):
             return no
+        if any(self._never(stmt, a) for a in mask.when_true):
+            return no
         if any(self._past_implies(stmt, e, a, False) for e in past for a in mask.when_false):
             return yes
         edges = args[1].edges | args[2].edges
@@ -307,15 +274,41 @@ class Flow:
             return yes
         return yes | no
 
+    def _shown(self, stmt: ir.Compute, kind: TileType, args: list[Lanes]) -> frozenset[int]:
+        """Axes whose first lane the mask of a `where` with minus infinity shows in every lane of the other axes."""
+        mask, yes, no = args[0].mask, args[1], args[2]
+        if mask is None or not mask.exact or no.anywhere.kinds != frozenset(("-inf",)):
+            return frozenset()
+        found: set[int] = set()
+        for axis in range(len(kind.shape)):
+            if any(n.may("-inf") for past, n in yes.held.items() if all(e.axis != axis for e in past)):
+                continue
+            claims = [ex.Bin("<", a.offset, a.bound) for a in mask.when_true if a.axis == axis]
+            if len(claims) == len(mask.when_true) and all(
+                not is_stale(c) and self._proves(self.site(stmt), c) for c in claims
+            ):
+                found.add(axis)
+        return frozenset(found)
+
+    def _never(self, stmt: ir.Stmt, atom: Atom) -> bool:
+        """Whether no lane at all lies before the bound of its lane along another axis."""
+        if atom.other is None or not isinstance(stmt, ir.Compute):
+            return False
+        kind = self._context.kernel.types[stmt.dst]
+        assert isinstance(kind, TileType)
+        last = ex.add(atom.bound, ex.Int(kind.shape[atom.other] - 1))
+        claim = ex.Bin("<=", last, atom.offset)
+        return not is_stale(claim) and self._proves(self.site(stmt), claim)
+
     def _past_implies(self, stmt: ir.Stmt, edge: Edge, atom: Atom, before: bool) -> bool:
         """Whether lanes past the edge are past the bound of the atom; with `before`, lanes before it before it."""
-        if edge.axis != atom.axis:
+        if edge.axis != atom.axis or atom.other is not None:
             return False
         if edge.origin == atom.offset and edge.extent == atom.bound:
             return True
         mine, other = ex.add(edge.extent, atom.offset), ex.add(atom.bound, edge.origin)
         claim = ex.Bin("<=", mine, other) if before else ex.Bin("<=", other, mine)
-        return "°" not in ex.show(claim) and self._proves(self.site(stmt), claim)
+        return not is_stale(claim) and self._proves(self.site(stmt), claim)
 
     def _accumulated(self, stmt: ir.Compute, args: list[Lanes]) -> list[Lanes]:
         """Operands of `acc = acc + x` around a loop without the edges of the iteration: every lane of `acc` counts."""
@@ -384,9 +377,13 @@ class Flow:
                     lanes |= other
                 return total(lanes)
             # Lanes past the edge decide only where no lane is inside.
-            if outer and (past or not all(self._starts_inside(stmt, e) for e in gone)):
+            within = all(self._starts_inside(stmt, e) for e in gone)
+            if outer and (past or not within):
                 for other in outer:
                     lanes |= other
+            # A row of which a mask shows the first lane is not empty.
+            if op == "max" and axis in tile.shown and within:
+                lanes = lanes.without_minus_infinity()
             return lanes
 
         made = build(kept, number, (tile,), stmt.span)
@@ -396,7 +393,7 @@ class Flow:
 
     def _starts_inside(self, stmt: ir.Stmt, edge: Edge) -> bool:
         claim = ex.Bin("<", edge.origin, edge.extent)
-        return "°" not in ex.show(claim) and self._proves(self.site(stmt), claim)
+        return not is_stale(claim) and self._proves(self.site(stmt), claim)
 
     def _scanned(self, stmt: ir.Compute, tile: Lanes, axis: int, name: str) -> Lanes:
         along = tile.along(axis)
@@ -422,11 +419,6 @@ class Flow:
         if found:
             self._uses[id(stmt), name] = found
         return product_lanes(stmt, left, right, into)
-
-    def _proves(self, site: Site, claim: ex.Expr) -> bool:
-        if isinstance(claim, ex.Int):
-            return bool(claim.value)
-        return self._context.decider.proves(site.question(claim))
 
 
 def _named(operand: str | ir.TileRef | ir.BufRef) -> str:

@@ -45,6 +45,7 @@ class Lanes:
 
     `spoiled`: the statement after which lanes past an edge no longer held the constant that they were loaded with.
     `carried`: the variables that have come around a loop and went into it. `lost`: why its edges are not known.
+    `shown`: axes whose first lane a mask shows, for every lane of the other axes; what it hides is minus infinity.
     """
 
     edges: frozenset[Edge] = frozenset()
@@ -54,6 +55,7 @@ class Lanes:
     spoiled: Span | None = field(default=None, compare=False)
     carried: frozenset[str] = frozenset()
     lost: str = ""
+    shown: frozenset[int] = frozenset()
 
     def at(self, past: Past) -> Number:
         """What the lanes hold that lie past exactly these edges. Edges that the tile does not have make no odds."""
@@ -142,7 +144,13 @@ def joined(one: Lanes, other: Lanes) -> Lanes:
     return replace(
         made, index=one.index if same[0] else None, mask=one.mask if same[1] else None,
         spoiled=one.spoiled or other.spoiled, lost=one.lost or other.lost or made.lost,
+        shown=_shown(one, other) & _shown(other, one),
     )  # fmt: skip
+
+
+def _shown(tile: Lanes, other: Lanes) -> frozenset[int]:
+    """The axes of `shown`; where nothing is minus infinity every lane is, along whatever axis the other tile says."""
+    return tile.shown if tile.anywhere.may("-inf") else tile.shown | other.shown
 
 
 def matched(one: Lanes, other: Lanes, origin: ex.Expr) -> tuple[Lanes, Lanes, list[Edge]]:

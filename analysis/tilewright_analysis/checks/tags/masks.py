@@ -23,11 +23,15 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """Lane i along `axis` lies before the bound: `offset + i < bound`."""
+    """Lane i along `axis` lies before the bound: `offset + i < bound`.
+
+    With `other`, before that of its lane j along that axis: `offset + i < bound + j`.
+    """
 
     axis: int
     offset: ex.Expr
     bound: ex.Expr
+    other: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,12 @@ def moved_mask(mask: Mask | None, move: Moved) -> Mask | None:
 
 
 def _moved(atoms: frozenset[Atom], move: Moved) -> frozenset[Atom]:
-    found = ((a, move(a.axis)) for a in atoms)
-    return frozenset(replace(a, axis=axis) for a, axis in found if axis is not None)
+    found: set[Atom] = set()
+    for a in atoms:
+        axis, other = move(a.axis), None if a.other is None else move(a.other)
+        if axis is not None and (a.other is None or other is not None):
+            found.add(replace(a, axis=axis, other=other))
+    return frozenset(found)
 
 
 def shifted(op: ir.ComputeOp, left: Index | ex.Expr | None, right: Index | ex.Expr | None) -> Index | None:
@@ -82,13 +90,26 @@ def compared(op: ir.ComputeOp, left: Index | ex.Expr | None, right: Index | ex.E
     if isinstance(right, Index) and left is not None and not isinstance(left, Index):
         swapped: dict[str, ir.ComputeOp] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
         return compared(swapped[op], right, left) if op in swapped else None
-    if not isinstance(left, Index) or right is None or isinstance(right, Index):
+    if not isinstance(left, Index) or right is None:
         return None
+    if isinstance(right, Index):
+        return _between(op, left, right)
     bound = ex.add(right, ex.Int(1)) if op in ("le", "gt") else right
     atom = frozenset((Atom(left.axis, left.offset, bound),))
     if op in ("lt", "le"):
         return Mask(when_true=atom, exact=True)
     return Mask(when_false=atom) if op in ("gt", "ge") else None
+
+
+def _between(op: ir.ComputeOp, left: Index, right: Index) -> Mask | None:
+    """The mask of a comparison of index tiles along two axes, as of keys with queries."""
+    if left.axis == right.axis:
+        return None
+    if op in ("gt", "ge"):
+        return _between("lt" if op == "gt" else "le", right, left)
+    bound = ex.add(right.offset, ex.Int(1)) if op == "le" else right.offset
+    atom = frozenset((Atom(left.axis, left.offset, bound, right.axis),))
+    return Mask(when_true=atom, exact=True) if op in ("lt", "le") else None
 
 
 def combined(op: ir.ComputeOp, masks: list[Mask]) -> Mask | None:

@@ -62,6 +62,10 @@ class Number:
         """The number if it is one."""
         return Number(self.kinds - {"nan"}, self.value) if self.kinds > frozenset(("nan",)) else self
 
+    def without_minus_infinity(self) -> Number:
+        """The number if it is not minus infinity."""
+        return Number(self.kinds - {"-inf"}, None if self.value == -inf else self.value)
+
     def at_most(self, other: Number) -> bool:
         """True if it is certainly not above `other`; NaN is not comparable."""
         if "nan" in self.kinds | other.kinds:

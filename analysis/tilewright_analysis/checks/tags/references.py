@@ -14,6 +14,20 @@ from math import inf, log
 
 from tilewright.ir import nodes as ir
 
+
+class Coefficient(float):
+    """A number that has been computed with: equal to those that differ by no more than rounding."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int | float) and abs(float(self) - float(other)) <= _NEGLIGIBLE
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return 0  # what is equal within a tolerance has no better hash
+
+
 Form = tuple[tuple[str, float], ...]
 """A sum of references with coefficients, sorted by name. References are named `variable#number`."""
 
@@ -74,16 +88,17 @@ def plus(one: Form, other: Form, factor: float = 1.0) -> Form:
     total: dict[str, float] = dict(one)
     for name, coefficient in other:
         total[name] = total.get(name, 0.0) + factor * coefficient
-    return tuple(sorted((n, round(c, 9)) for n, c in total.items() if abs(c) > _NEGLIGIBLE))
+    return tuple(sorted((n, Coefficient(c)) for n, c in total.items() if abs(c) > _NEGLIGIBLE))
 
 
-def renamed(value: Relative, names: Mapping[str, str]) -> Relative:
-    """The value with other names for references."""
+def renamed(value: Relative, names: Mapping[str, tuple[str, float]]) -> Relative:
+    """The value in other references: each of `names` is that factor times another."""
 
     def change(form: Form) -> Form:
         result: Form = ()
         for name, coefficient in form:
-            result = plus(result, ((names.get(name, name), coefficient),))
+            new, factor = names.get(name, (name, 1.0))
+            result = plus(result, ((new, coefficient * factor),))
         return result
 
     return replace(value, offset=change(value.offset), scale=change(value.scale))
@@ -219,7 +234,7 @@ def words(form: Form) -> str:
     """A scale in words."""
     if not form:
         return "relative to no maximum"
-    if len(form) == 1 and form[0][1] in (-1.0, round(-_LN2, 9)):
+    if len(form) == 1 and form[0][1] in (-1.0, -_LN2):
         return f"relative to {label(form[0][0])}"
     unit = _LN2 if all(abs(c / _LN2 - round(c / _LN2)) < 1e-6 for _, c in form) else 1.0
     parts = " ".join(f"{'-' if c < 0 else '+'} {_times(abs(c) / unit)}{label(n)}" for n, c in form)

@@ -204,16 +204,19 @@ class Scaling:
     ) -> Values:
         """The values at the head of a loop: those before it, `head` if known, or those of any of its ends."""
         own = {n: self._own(stmt, n) for n in carried}
-        pure = [n for n in carried if any(_single(e[n]) in made or _single(e[n]) == own[n] for e in ends)]
-        starts = {
-            s: own[n] for n in reversed(pure) if (s := _single(before[n])) is not None
-        }  # fmt: skip
+        pure = [
+            n
+            for n in carried
+            if any((s := _single(e[n])) is not None and (s[0] in made or s[0] == own[n]) for e in ends)
+        ]
+        # A scaled maximum is as good a reference as the maximum.
+        starts = {s[0]: (own[n], 1 / s[1]) for n in reversed(pure) if (s := _single(before[n])) is not None}
         first = {n: renamed(before[n], starts) for n in carried}
         empty = {own[n] for n in pure if before[n].constant == -inf}
         result = {n: reference(own[n]) if n in pure else (head or first)[n] for n in carried}
         for end in ends:
-            names = {s: own[n] for n in reversed(pure) if (s := _single(end[n])) is not None}
-            names |= {s: f"{s}~" for s in made | set(own.values()) if s not in names and not s.endswith("~")}
+            names = {s[0]: (own[n], 1 / s[1]) for n in reversed(pure) if (s := _single(end[n])) is not None}
+            names |= {s: (f"{s}~", 1.0) for s in made | set(own.values()) if s not in names and not s.endswith("~")}
             for n in carried:
                 result[n] = _met(result[n], renamed(end[n], names), empty)
         return result
@@ -326,9 +329,9 @@ def _operand(operand: ir.Operand, values: Mapping[str, Relative]) -> Relative:
     return Relative(constant=float(value)) if isinstance(value, int) else DATA
 
 
-def _single(value: Relative) -> str | None:
-    """The reference that a value is, or None."""
-    return value.offset[0][0] if len(value.offset) == 1 and value.offset[0][1] == 1.0 and not value.scale else None
+def _single(value: Relative) -> tuple[str, float] | None:
+    """The reference that a value is a multiple of, and the factor; or None."""
+    return value.offset[0] if len(value.offset) == 1 and not value.scale else None
 
 
 def _met(one: Relative, other: Relative, empty: set[str]) -> Relative:
