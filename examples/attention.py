@@ -30,14 +30,19 @@ def masked(s, row, col, CAUSAL):
 
 
 @tw.func
+def end(t, CAUSAL):
+    """Where the keys of a tile of queries end: the last of its 128 queries sees none behind its own place if causal."""
+    if CAUSAL:
+        return min(N, t % tw.cdiv(M, 128) * 128 + 128)
+    else:
+        return N
+
+
+@tw.func
 def attend(part, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v_empty, BN, STAGES, CAUSAL):
     """One of the two roles that compute: rows 64 * part and on of each tile of 128."""
     for t in tw.programs(tw.cdiv(M, 128) * HEADS * GROUP):
         head, row = t // tw.cdiv(M, 128), t % tw.cdiv(M, 128) * 128 + part * 64
-        if CAUSAL:
-            keys = min(N, t % tw.cdiv(M, 128) * 128 + 128)
-        else:
-            keys = N
         tw.wait(q_full[part], 0)
         tw.wait(k_full[0], 0)
         s = tw.wgmma(q_tile[part], k_ring[0].T, tw.zeros(f32, (64, BN)))
@@ -51,7 +56,7 @@ def attend(part, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v
         weights = p.to(f16)
         o = tw.zeros(f32, (64, D))
         it = 0
-        for j in range(BN, keys, BN):
+        for j in range(BN, end(t, CAUSAL), BN):
             k_stage, v_stage = (it + 1) % STAGES, it % STAGES
             tw.wait(k_full[k_stage], (it + 1) // STAGES % 2)
             s = tw.wgmma(q_tile[part], k_ring[k_stage].T, tw.zeros(f32, (64, BN)))
@@ -108,14 +113,10 @@ def attention(
     with tw.role("load", warps=1, registers=24):
         for t in tw.programs(tw.cdiv(M, 128) * HEADS * GROUP):
             head, row = t // tw.cdiv(M, 128), t % tw.cdiv(M, 128) * 128
-            if CAUSAL:
-                keys = min(N, row + 128)
-            else:
-                keys = N
             for part in tw.static_range(2):
                 tw.expect(q_full[part], 64 * D * 2)
                 tw.tma_load(Q[head].tile((row + part * 64, 0), (64, D)), q_tile[part], q_full[part])
-            for j in range(0, keys, BN):
+            for j in range(0, end(t, CAUSAL), BN):
                 it = j // BN
                 tw.wait(k_empty[it % STAGES], it // STAGES % 2 ^ 1)
                 tw.expect(k_full[it % STAGES], BN * D * 2)
