@@ -82,17 +82,20 @@ def assume(condition: Any) -> None:
 
 
 def zeroed(tensor: Global) -> None:
-    """At the top of a kernel: the launch fills `tensor` with zeros before the kernel starts."""
+    """At the top of a kernel: the launch fills `tensor` with zeros before the kernel starts: `tw.zeroed(C)`."""
     in_kernel("zeroed")
 
 
 def initialized(tensor: Global) -> None:
-    """At the top of a kernel: the caller gives `tensor` with values, on which atomic updates build."""
+    """At the top of a kernel: the caller gives `tensor` with values, on which atomic updates build.
+
+    `tw.initialized(T)`.
+    """
     in_kernel("initialized")
 
 
 def strides(tensor: Global, strides: Any) -> None:
-    """At the top of a kernel: the strides of `tensor` in elements, as `(LD, 1)`; the default is row-major.
+    """At the top of a kernel: the strides of `tensor` in elements, `tw.strides(A, (LD, 1))`; row-major by default.
 
     Each is a size, a positive integer or a product of them. The launch checks them, and that no elements share memory.
     """
@@ -289,18 +292,25 @@ def store(
 def atomic_add(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
     """Add to the elements of `view` inside the tensor (where `mask` is true); any programs may add to one element.
 
-    f16, bf16, f32, i32, u32. The tensor is `tw.zeroed` or `tw.initialized`; the order of additions is open.
+    `tw.atomic_add(S.tile((j * 64,), (64,)), tw.sum(x, axis=0))`. f16, bf16, f32, i32 or u32. The tensor is `tw.zeroed`
+    or `tw.initialized`; the order of additions is open.
     """
     in_kernel("atomic_add")
 
 
 def atomic_max(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
-    """Raise the elements of `view` inside the tensor to at least `value`: f32 (no NaN), i32, u32."""
+    """Raise the elements of `view` inside the tensor to at least `value`: f32 (no NaN), i32, u32.
+
+    `tw.atomic_max(T.tile((i * 16,), (16,)), tw.max(x, axis=1))`.
+    """
     in_kernel("atomic_max")
 
 
 def atomic_min(view: View, value: Tile | Scalar | float, *, mask: Tile | None = None) -> None:
-    """Lower the elements of `view` inside the tensor to at most `value`: f32 (no NaN), i32, u32."""
+    """Lower the elements of `view` inside the tensor to at most `value`: f32 (no NaN), i32, u32.
+
+    `tw.atomic_min(T.tile((i * 16,), (16,)), tw.min(x, axis=1))`.
+    """
     in_kernel("atomic_min")
 
 
