@@ -17,7 +17,7 @@ def embedding(TABLE: Global[f16, V, D], IDS: Global[i32, T], OUT: Global[f16, T,
         tw.store(OUT.tile((i * BT, j * BD), (BT, BD)), rows)
 
 
-@tw.kernel(target="sm_80", warps=4)
+@tw.kernel(target="sm_80", warps=4, reference="OUT = (TABLE[IDS] * (IDS >= 0)[:, :, None]).sum(1)")
 def embedding_bag(
     TABLE: Global[f32, V, D], IDS: Global[i32, T, L], OUT: Global[f32, T, D], *, BT: Const = 16, BD: Const = 64
 ):

@@ -12,11 +12,13 @@ from tilewright.dtypes import DType
 from tilewright.expand import ExpansionError, expand
 from tilewright.frontend import KernelUnit
 from tilewright.interpret import ArgumentError, Violation, run
+from tilewright.interpret.numeric import to_bits, to_dtype
 from tilewright.ir import nodes as ir
 from tilewright.layout import LayoutError
 from tilewright.lower import LoweringError, lower
 from tilewright.printer import module_source
-from tilewright_agent.worker.grade import TOLERANCE
+from tilewright_agent.tables import Draw, draws, encoded, require_satisfied
+from tilewright_agent.worker.grade import SETS, TOLERANCE
 from tilewright_agent.worker.protocol import PROTOCOL, Message
 from tilewright_analysis.perf.shapes import (
     Sizes,
@@ -51,6 +53,8 @@ def build_job(
     correspond by position. Raises NotRunnable.
     """
     role = roles(kernel)
+    if against is not None:
+        _require_same_arguments(kernel, against, shapes)
     arguments = [_argument(a, role) for a in kernel.arguments]
     cases: list[Message] = []
     for i, sizes in enumerate(shapes):
@@ -62,12 +66,14 @@ def build_job(
             case["strides"] = {n: list(s) for n, s in strides.items()}
         if kernel.scalars:
             case["scalars"] = scalar_values(kernel, sizes, i + 1)
+        drawn = _drawn(kernel, against, sizes, i + 1, SETS + 2 if case["measure"] else 1)
+        if drawn:
+            case["tables"] = [encoded(kernel, draw) for draw in drawn]
         if gpu and not unit.reference and not case["measure"]:
-            case |= _interpreted(kernel, role, sizes, i + 1)
+            case |= _interpreted(kernel, role, sizes, i + 1, drawn[0] if drawn else {})
         cases.append(case)
     rival: Message = {}
     if against is not None:
-        _require_same_arguments(kernel, against, shapes)
         rival = {"baseline": {"kernel": against.name, **_program(against, gpu)}}
     return {
         "type": "job", "protocol": PROTOCOL, "id": identity, "kernel": unit.name,
@@ -75,6 +81,17 @@ def build_job(
         "arguments": arguments, "reference": unit.reference, "tolerance": _tolerances(kernel, role, shapes),
         "cases": cases, "seconds": JOB_SECONDS,
     }  # fmt: skip
+
+
+def _drawn(kernel: ir.Kernel, against: ir.Kernel | None, sizes: Sizes, seed: int, count: int) -> list[Draw]:
+    """Index tensors of a case: one draw to check on, one for each set that is timed, one for after timing."""
+    try:
+        drawn = draws(kernel, sizes, seed, count)
+        if against is not None:
+            require_satisfied(against, [a.name for a in kernel.arguments], drawn, sizes)
+        return drawn
+    except ArgumentError as error:
+        raise NotRunnable(str(error)) from error
 
 
 def _argument(argument: ir.Param | ir.ScalarParam, role: Mapping[str, str]) -> Message:
@@ -149,12 +166,14 @@ def _generated(kernel: ir.Kernel) -> str:
         raise NotRunnable(f"{kernel.name} cannot be lowered for {kernel.target}: {error}") from error
 
 
-def _interpreted(kernel: ir.Kernel, role: Mapping[str, str], sizes: Sizes, seed: int) -> Message:
+def _interpreted(kernel: ir.Kernel, role: Mapping[str, str], sizes: Sizes, seed: int, draw: Draw) -> Message:
     """Inputs of a case, and what the interpreter makes of them."""
     random = np.random.default_rng(seed)
     shapes = tensor_shapes(kernel, sizes)
     strides = declared_strides(kernel, sizes)
     arrays = {p.name: _laid(_random(random, shapes[p.name], p.type.dtype), strides.get(p.name)) for p in kernel.params}
+    for name, table in draw.items():
+        arrays[name][...] = table
     given = {name: _encode(a) for name, a in arrays.items() if role[name] != "out"}
     values = arrays | scalar_values(kernel, sizes, seed)
     try:
@@ -183,9 +202,12 @@ def _random(random: np.random.Generator, shape: Sequence[int], dtype: DType) -> 
         return (values.view(np.uint32) >> 16).astype(np.uint16)
     if dtype.kind == "bool":
         return values > 0
+    if dtype.name.startswith("f8"):
+        return to_bits(to_dtype(values, dtype), dtype)
     if dtype.is_float:
         return values.astype({"f16": np.float16, "f32": np.float32, "f64": np.float64}[dtype.name])
-    return random.integers(0, 8, shape).astype(f"{dtype.kind[0]}{dtype.bytes}")
+    low = -8 if dtype.name == "i8" else 0
+    return random.integers(low, 8, shape).astype(f"{dtype.kind[0]}{dtype.bytes}")
 
 
 def _encode(array: Any) -> str:

@@ -38,7 +38,7 @@ class Tensor:
         return self.array.shape
 
     def __getitem__(self, index: Any) -> Tensor:
-        return Tensor(self.array[index.array if isinstance(index, Tensor) else index])
+        return Tensor(self.array[tuple(map(_plain, index)) if isinstance(index, tuple) else _plain(index)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.array[index] = _plain(value)
@@ -91,6 +91,12 @@ class Tensor:
         np.abs(self.array, out=self.array)
         return self
 
+    def abs(self) -> Tensor:
+        return Tensor(np.abs(self.array))
+
+    def min(self) -> Tensor:
+        return Tensor(self.array.min())
+
     def square(self) -> Tensor:
         return Tensor(self.array**2)
 
@@ -117,7 +123,7 @@ def _operator(name: str) -> Any:
 
 
 for _name in (
-    "add", "sub", "mul", "truediv", "matmul", "eq", "le", "and", "or", "invert", "neg",
+    "add", "sub", "mul", "truediv", "matmul", "eq", "le", "ge", "gt", "and", "or", "invert", "neg",
     "radd", "rsub", "rmul",
 ):  # fmt: skip
     setattr(Tensor, f"__{_name}__", _operator(f"__{_name}__"))

@@ -56,6 +56,7 @@ def write(folder: Path) -> None:
     from agent.support import FMA, GEMM, GEMM_SM80, SOFTMAX, unit
     from tilewright_agent.jobs import build_job
     from tilewright_agent.worker.archive import write_archive
+    from tilewright_agent.worker.protocol import PROTOCOL
     from tilewright_analysis.perf.shapes import large_shapes, small_shapes
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def write(folder: Path) -> None:
     cases = [{"sizes": {"N": 64}, "shapes": {"X": [64], "OUT": [64]}, "seed": 1}]
     for expected, module in BAD_MODULES.items():
         jobs.append((expected, {
-            "type": "job", "protocol": 2, "id": expected, "kernel": expected, "device": "gpu", "module": module,
+            "type": "job", "protocol": PROTOCOL, "id": expected, "kernel": expected, "device": "gpu", "module": module,
             "arguments": arguments, "reference": "X * 2", "cases": cases, "seconds": 60 if expected != "timeout" else 15,
         }))  # fmt: skip
     unnamed = FMA.replace(', reference="X * Y + X"', "")

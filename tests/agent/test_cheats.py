@@ -163,7 +163,8 @@ PATCHES = {
     "arithmetic of the reference": ("torch.Tensor.__add__", "torch.Tensor.__add__ = lambda a, b: a"),
     "the reference": (
         "tilewright_agent.worker.reference.Reference.evaluate",
-        "sys.modules['tilewright_agent.worker.reference'].Reference.evaluate = lambda self, t, b, precise: {'OUT': t['X']}",
+        "sys.modules['tilewright_agent.worker.reference'].Reference.evaluate = "
+        "lambda self, t, b, precise, sizes: {'OUT': t['X']}",
     ),
     "the comparison": (
         "tilewright_agent.worker.cuda.Cuda.difference",

@@ -127,6 +127,19 @@ def test_a_tensor_that_does_not_fit_is_out_of_memory() -> None:
     assert error.value.failure == "out of memory"
 
 
+def test_a_reference_takes_rows_by_number_and_8_bit_numbers_are_no_mask() -> None:
+    functions = Cuda(fake_torch).backend
+    x = fake_torch.Tensor(np.arange(12.0).reshape(4, 3))
+    for kind in (np.uint8, np.int32, np.int64):
+        rows = fake_torch.Tensor(np.array([1, 0, 1], kind))
+        assert functions.index_range(rows) == (0, 1)
+        np.testing.assert_array_equal(functions.take(x, (rows,)).array, x.array[[1, 0, 1]])
+        np.testing.assert_array_equal(functions.take(x, (slice(None), rows)).array, x.array[:, [1, 0, 1]])
+    for other in (x, fake_torch.Tensor(np.array([True]))):
+        with pytest.raises(TypeError, match="integers"):
+            functions.index_range(other)
+
+
 def test_given_elements_and_expected_ones_replace_a_reference() -> None:
     import base64
 

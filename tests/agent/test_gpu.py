@@ -8,6 +8,7 @@ from agent.gpu_jobs import BAD_MODULES
 from agent.support import FMA, GEMM, SOFTMAX, unit
 from tilewright_agent.optimize import optimize
 from tilewright_agent.runner import Runner, run_unit
+from tilewright_agent.worker.protocol import PROTOCOL
 
 pytestmark = pytest.mark.gpu
 
@@ -34,7 +35,7 @@ def test_a_kernel_that_misbehaves_leaves_the_worker_alone(module: str, failures:
     argument = {"name": "X", "dtype": "f32", "role": "in"}
     out = {"name": "OUT", "dtype": "f32", "role": "out"}
     job = {
-        "type": "job", "protocol": 2, "id": "bad", "kernel": "bad", "device": "gpu", "module": module,
+        "type": "job", "protocol": PROTOCOL, "id": "bad", "kernel": "bad", "device": "gpu", "module": module,
         "arguments": [argument, out], "reference": "X * 2", "seconds": 20,
         "cases": [{"sizes": {}, "shapes": {"X": [64], "OUT": [64]}, "seed": 1}],
     }  # fmt: skip

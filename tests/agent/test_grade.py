@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -161,6 +163,49 @@ def test_rounding_of_the_output_type_is_no_error_and_more_is() -> None:
     assert graded(third, arguments=half, reference="X / 3")["correct"] is True
     assert graded(sloppy, arguments=half, reference="X / 3")["correct"] is False
     assert graded(sloppy, arguments=half, reference="X / 3", tolerance={"OUT": 0.1})["correct"] is True
+
+
+def test_beyond_the_range_of_f16_infinity_is_right_and_within_it_is_not() -> None:
+    half = [{"name": "X", "dtype": "f16", "role": "in"}, {"name": "OUT", "dtype": "f16", "role": "out"}]
+
+    def scaled(factor: float) -> Launch:
+        def launch(x: Any, out: Any) -> None:
+            with np.errstate(over="ignore"):
+                out[...] = x.astype(np.float32) * factor
+
+        return launch
+
+    def endless(x: Any, out: Any) -> None:
+        out[...] = np.sign(x) * np.inf
+
+    assert graded(scaled(60000), arguments=half, reference="X * 60000")["correct"] is True
+    assert graded(scaled(-60000), arguments=half, reference="X * 60000")["correct"] is False
+    assert "inf instead of" in graded(endless, arguments=half, reference="X * 60000")["message"]
+
+
+def tables(*drawn: list[int]) -> list[dict[str, str]]:
+    data = [zlib.compress(np.array(d, "<i4").tobytes()) for d in drawn]
+    return [{"IDS": base64.b64encode(d).decode()} for d in data]
+
+
+def test_index_tensors_come_with_the_job_and_change_between_launches() -> None:
+    seen: list[int] = []
+    arguments = [{"name": "IDS", "dtype": "i32", "role": "in"}, {"name": "OUT", "dtype": "i32", "role": "out"}]
+
+    def copy(x: Any, out: Any) -> None:
+        seen.append(int(x[0]))
+        out[...] = x
+
+    drawn = tables([10, 1], [11, 2], [12, 3], [13, 4], [14, 5])
+    case = {"sizes": {}, "shapes": {"IDS": [2], "OUT": [2]}, "seed": 1, "measure": True, "tables": drawn}
+    result = graded(copy, True, arguments=arguments, reference="IDS", cases=[case])
+    assert result["correct"] is True
+    assert seen[0] == 10 and set(seen[1:-1]) == {11, 12, 13} and seen[-1] == 14
+
+    for wrong, says in ((tables([1, 2, 3]), "3 elements"), ([{"IDS": "AAAA"}], "IDS cannot be read")):
+        with pytest.raises(JobError, match=says) as error:
+            graded(copy, arguments=arguments, reference="IDS", cases=[{**case, "tables": wrong}])
+        assert error.value.failure == "bad job"
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

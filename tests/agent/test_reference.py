@@ -71,6 +71,8 @@ def test_softmax_and_friends() -> None:
         ("X**2 + 1", X**2 + 1),
         ("X.reshape(2, 12)", X.reshape(2, 12)),
         ("X.unsqueeze(0)", X[None]),
+        ("X.repeat_interleave(2, 1)", np.repeat(X, 2, 1)),
+        ("torch.repeat_interleave(X, 3, dim=0)", np.repeat(X, 3, 0)),
     ],
 )
 def test_operations_mean_what_pytorch_means(text: str, want: Any) -> None:
@@ -88,7 +90,7 @@ def test_gelu_both_ways() -> None:
 def test_every_function_has_an_implementation() -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "reshape": (24,), "transpose": (0, 1), "unsqueeze": (0,), "cumsum": (0,), "cumprod": (1,), "logsumexp": (1,),
-        "gather": (0, np.zeros(X.shape, np.int64)),
+        "repeat_interleave": (3, 0), "gather": (0, np.zeros(X.shape, np.int64)),
     }  # fmt: skip
     for name in sorted(FUNCTIONS):
         binary = ("add", "div", "maximum", "minimum", "mul", "sub")
@@ -120,6 +122,10 @@ def test_every_function_has_an_implementation() -> None:
         "f'{X}'",
         "X.sum(dim=open('file'))",
         "X[open('file')]",
+        "X[UNKNOWN]",
+        "X[:UNKNOWN]",
+        "X[:X]",
+        "X[X.numpy()]",
         "X.to(torch.load)",
         "X ** 10000000",
         "X ** X",
@@ -142,6 +148,44 @@ def test_a_reference_assigns_every_output() -> None:
         parse_reference("P = X", ["X", "P", "Q"], ["P", "Q"])
     with pytest.raises(BadReference, match="no assignment"):
         parse_reference("X", ["X", "P", "Q"], ["P", "Q"])
+
+
+def test_rows_of_a_table_are_taken_by_their_numbers() -> None:
+    ids = np.array([[3, 0], [-1, 2]], np.int32)
+    for precise in (True, False):
+        np.testing.assert_array_equal(value("X[I]", precise=precise, X=X, I=ids), X[ids])
+        np.testing.assert_array_equal(value("X.T[:, I]", precise=precise, X=X, I=ids), X.T[:, ids])
+    np.testing.assert_array_equal(value("X[I, J]", X=X, I=ids, J=ids), X[ids, ids])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("X[I + 1]", "an element 4, the dimension has 4"),
+        ("X[I - 9]", "an element -9"),
+        ("X[X]", "an index has integers"),
+        ("X[X > 0]", "an index has integers"),
+        ("X[I, 0]", "beside a tensor"),
+        ("X[I, I, I]", "failed"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(text: str, says: str) -> None:
+    with pytest.raises(BadReference, match=says):
+        value(text, X=X, I=np.array([0, 3], np.int32))
+
+
+def test_a_slice_may_end_at_a_problem_size() -> None:
+    reference = parse_reference("X[:M, N:]", ["X"], ["OUT"], ["M", "N"])
+    got = reference.evaluate({"X": X}, BACKEND, precise=True, sizes={"M": 3, "N": 2})["OUT"]
+    np.testing.assert_array_equal(got, X[:3, 2:])
+
+
+def test_lines_of_a_reference_may_be_indented() -> None:
+    text = """
+        E = X + 1
+        OUT = E * 2
+    """
+    np.testing.assert_array_equal(value(text, X=X), (X + 1) * 2)
 
 
 def test_a_failing_operation_names_itself() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent.support import FMA, GEMM, GEMM_SM80, SOFTMAX, program, unit
@@ -93,16 +96,79 @@ def examples() -> list[KernelUnit]:
     return [u for f in files for u in parse_module(SourceText(f.read_bytes(), f.name)).units]
 
 
-# What they write is no expression of the language of references; tests/examples compares it with NumPy.
-PARTS = frozenset(("split_k_gemm", "split_k_gemm_sm80"))
+# What they write is no expression of the language of references; tests/examples compares it with NumPy. Parts of a sum
+# whose number is a size, rows whose matrix depends on offsets, and a softmax over as many tokens as a sequence has.
+UNSAID = frozenset(("split_k_gemm", "split_k_gemm_sm80", "moe_gemm", "paged_decode"))
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda u: f"{u.path}:{u.name}")
 def test_examples_run_on_the_interpreter(example: KernelUnit) -> None:
     result = run_unit(example)
     assert result.status == "ok", result.message
-    assert result.correct is (None if example.name in PARTS else True), result.message
-    assert example.reference or example.name in PARTS, "an example says what it computes"
+    assert result.correct is (None if example.name in UNSAID else True), result.message
+    assert example.reference or example.name in UNSAID, "an example says what it computes"
+
+
+ROWS = """import tilewright as tw
+from tilewright import Global, f32, i32
+
+T, V = tw.sizes("T", "V")
+
+
+@tw.kernel(reference="OUT = TABLE[IDS]")
+def rows(TABLE: Global[f32, V], IDS: Global[i32, T], OUT: Global[f32, T]):
+    tw.assume(lambda t: 0 <= IDS[t] < V)
+    for i in tw.tiles(tw.cdiv(T, 128)):
+        ids = tw.load(IDS.tile((i * 128,), (128,)), other=0)
+        tw.store(OUT.tile((i * 128,), (128,)), tw.load(TABLE.at((ids,))))
+"""
+
+
+def test_inputs_satisfy_what_a_kernel_assumes_of_its_data() -> None:
+    right = run_unit(unit(ROWS), shapes=[{"T": 300, "V": 3}, {"T": 5, "V": 1}])
+    assert right.correct is True, right.message
+    wrong = ROWS.replace("TABLE.at((ids,))", "TABLE.at((tw.minimum(ids, 1),))")
+    assert run_unit(unit(wrong), shapes=[{"T": 300, "V": 3}]).correct is False
+
+
+def test_what_a_kernel_scatters_to_is_an_output() -> None:
+    text = ROWS.replace('(reference="OUT = TABLE[IDS]")', "")
+    text = text.replace("Global[f32, V], IDS", "Global[f32, T], IDS").replace(
+        "OUT: Global[f32, T]", "OUT: Global[f32, V]"
+    )
+    body = """        x = tw.load(TABLE.tile((i * 128,), (128,)), other=0.0)
+        tw.store(OUT.at((ids,)), x, mask=i * 128 + tw.arange(128) < T)
+"""
+    text = text[: text.index("        tw.store")] + body
+    result = run_unit(unit(text), shapes=[{"T": 300, "V": 9}])
+    assert (result.status, result.correct) == ("ok", None), result.message
+    assert "no reference" in result.message
+
+
+def test_index_tensors_of_a_gpu_travel_as_values_and_differ_between_launches(tmp_path: Path) -> None:
+    log = tmp_path / "job.json"
+    result = run_unit(unit(ROWS), fake(tmp_path, f"json.dump(job, open({str(log)!r}, 'w'))\n" + CASES))
+    assert result.status == "ok", result.message
+    for case in json.loads(log.read_text())["cases"]:
+        assert len(case["tables"]) == (5 if case["measure"] else 1)
+        drawn = [np.frombuffer(zlib.decompress(base64.b64decode(t["IDS"])), "<i4") for t in case["tables"]]
+        assert all(d.shape == (case["sizes"]["T"],) and 0 <= d.min() <= d.max() < case["sizes"]["V"] for d in drawn)
+        assert len({d.tobytes() for d in drawn}) == len(drawn)
+
+
+def test_index_tensors_too_large_to_send_are_refused(tmp_path: Path) -> None:
+    result = run_unit(unit(ROWS), fake(tmp_path, CASES), shapes=[{"T": 1 << 21, "V": 8}])
+    assert (result.status, result.failure) == ("failed", "compile")
+    assert "8388608 bytes for T = 2097152, V = 8" in result.message and "smaller sizes" in result.message
+
+
+def test_a_rival_that_assumes_more_of_the_data_is_not_raced() -> None:
+    even = ROWS.replace("tw.assume(lambda t: 0 <= IDS[t] < V)", "tw.assume(lambda t: IDS[t] == 0)")
+    with Runner() as session:
+        same = session.run(unit(ROWS), [{"T": 300, "V": 9}], against=unit(ROWS))
+        assert same.correct is True, same.message
+        refused = session.run(unit(ROWS), [{"T": 300, "V": 9}], against=unit(even))
+    assert refused.status == "failed" and "IDS[t] == 0" in refused.message
 
 
 def test_a_wrong_kernel_is_found_wrong_with_shape_and_element() -> None:

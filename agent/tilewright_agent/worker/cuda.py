@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .describe import mismatch
-from .grade import Difference, Guarded, JobError, Kernel, Launch, Timing, room
+from .grade import F16_OVERFLOW, Difference, Guarded, JobError, Kernel, Launch, Timing, room
 from .protocol import Message
 from .reference import Backend
 from .seal import Seal
@@ -113,7 +113,8 @@ class Cuda:
         generator = torch.Generator(device="cuda").manual_seed(seed)
         if not tensor.dtype.is_floating_point or distribution == "index":
             top = 2 if tensor.dtype == torch.bool else 8
-            tensor.copy_(torch.randint(0, top, tensor.shape, generator=generator, device="cuda"))
+            low = -8 if dtype == "i8" and distribution != "index" else 0
+            tensor.copy_(torch.randint(low, top, tensor.shape, generator=generator, device="cuda"))
         elif dtype.startswith("f8"):  # torch draws no random numbers of these types
             draw = torch.rand if distribution == "uniform" else torch.randn
             tensor.copy_(draw(tensor.shape, generator=generator, device="cuda"))
@@ -153,6 +154,9 @@ class Cuda:
         clean = torch.where(finite, w, torch.zeros_like(w))
         scale = math.sqrt(float(clean.square().sum(dtype=torch.float64)) / max(1, int(finite.sum())))
         same = (g == w) | (torch.isnan(g) & torch.isnan(w))
+        if got.dtype == torch.float16:  # beyond the range of the type infinity is right
+            beyond = (w.abs() * (1 + tolerance) >= F16_OVERFLOW) & (g * w > 0)
+            same = same | (~torch.isfinite(g) & beyond)
         # A reference of zeros has no scale; the error then counts as it is.
         relative = (g - w).abs_() / (clean.abs_() + (scale or 1.0))
         relative = torch.where(torch.isnan(relative), torch.full_like(relative, math.inf), relative)
@@ -243,6 +247,19 @@ class TorchFunctions:
     def float_bits(self, tensor: Any) -> int:
         """Bits of the floating-point type."""
         return 8 * tensor.element_size() if tensor.dtype.is_floating_point else 0
+
+    def index_range(self, tensor: Any) -> tuple[int, int]:
+        """The smallest and largest element."""
+        if tensor.dtype.is_floating_point or tensor.dtype == self.torch.bool:
+            raise TypeError(f"an index has integers, this one {tensor.dtype}")
+        return (int(tensor.min()), int(tensor.max())) if tensor.numel() else (0, -1)
+
+    def take(self, tensor: Any, index: tuple[Any, ...]) -> Any:
+        """`tensor[index]`. Torch takes 32-bit indices as they are, and 8-bit ones for a mask."""
+        torch = self.torch
+        own = (torch.int32, torch.int64)
+        parts = [i if getattr(i, "dtype", torch.int64) in own else i.to(torch.int64) for i in index]
+        return tensor[tuple(parts)]
 
 
 def load_torch() -> Any:

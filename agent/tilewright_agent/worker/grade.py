@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,6 +25,8 @@ from .reference import Backend, BadReference, Reference, parse_reference
 TOLERANCE: Mapping[str, float] = MappingProxyType(
     {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12, "f8e4m3": 7e-2, "f8e5m2": 0.14}
 )
+
+F16_OVERFLOW = 65520.0  # the least magnitude that rounds to infinity
 
 SETS = 3  # sets of arguments that rotate while timing
 
@@ -169,7 +172,8 @@ def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
     reference: Reference | None = None
     if job.get("reference"):
         try:
-            reference = parse_reference(str(job["reference"]), [a.name for a in arguments], outputs)
+            sizes = [n for n in cases[0].get("sizes", {}) if all(n in case.get("sizes", {}) for case in cases)]
+            reference = parse_reference(str(job["reference"]), [a.name for a in arguments], outputs, sizes)
         except BadReference as error:
             raise JobError("reference", str(error)) from None
     progress("compile", 0, len(cases), f"loading {job.get('kernel', 'the kernel')}")
@@ -210,7 +214,7 @@ class _Case:
         self.reference, self.device, self.kernel = reference, device, kernel
 
     def check(self, seed: int) -> Message:
-        made = self._make(seed)
+        made = self._make(seed, 0)
         want = self._wanted(made.before)
         made.bind(self.kernel)()
         self.device.synchronize()
@@ -246,7 +250,7 @@ class _Case:
 
     def _baseline(self, reference: Reference, inputs: Mapping[str, Any]) -> Launch:
         def run() -> None:
-            reference.evaluate(inputs, self.device.backend, precise=False)
+            reference.evaluate(inputs, self.device.backend, precise=False, sizes=self.case.get("sizes", {}))
 
         try:
             run()
@@ -256,10 +260,10 @@ class _Case:
 
     def _sets(self, seed: int) -> list[_Set]:
         """Sets of arguments to rotate; fewer where they do not fit the memory."""
-        sets = [self._make(seed)]
+        sets = [self._make(seed, 1)]
         try:
             for i in range(1, SETS):
-                sets.append(self._make(seed + i))
+                sets.append(self._make(seed + i, 1 + i))
         except JobError as error:
             if error.failure != "out of memory":
                 raise
@@ -280,7 +284,7 @@ class _Case:
         for i, argument in enumerate(self.arguments):
             tensor = made.tensors[argument.name].tensor
             if argument.role != "out":
-                self.device.fill(tensor, argument.dtype, argument.distribution, (seed + 1000) * 64 + i)
+                self._fill(argument, tensor, (seed + 1000) * 64 + i, SETS + 1)
                 made.before[argument.name] = self.device.copy(tensor)
         self._poison(made)
         launches[0]()
@@ -313,7 +317,20 @@ class _Case:
                 problems.append(f"{argument.name}: {difference.message}")
         return worst, problems
 
-    def _make(self, seed: int) -> _Set:
+    def _fill(self, argument: Argument, tensor: Any, seed: int, draw: int) -> None:
+        """Random elements, or those of an index tensor: all tensors of a case have theirs from the same draw."""
+        tables: Sequence[Mapping[str, str]] = self.case.get("tables") or [{}]
+        text = tables[draw % len(tables)].get(argument.name)
+        if text is None:
+            self.device.fill(tensor, argument.dtype, argument.distribution, seed)
+            return
+        try:
+            data = zlib.decompress(base64.b64decode(text))
+        except (ValueError, zlib.error) as error:
+            raise JobError("bad job", f"the elements of {argument.name} cannot be read: {error}") from None
+        self.device.load(tensor, data, argument.dtype)
+
+    def _make(self, seed: int, draw: int) -> _Set:
         made = _Set()
         given: Mapping[str, str] = self.case.get("given") or {}
         for i, argument in enumerate(self.all):
@@ -330,7 +347,7 @@ class _Case:
                 if argument.name in given:
                     self.device.load(guarded.tensor, base64.b64decode(given[argument.name]), argument.dtype)
                 else:
-                    self.device.fill(guarded.tensor, argument.dtype, argument.distribution, seed * 64 + i)
+                    self._fill(argument, guarded.tensor, seed * 64 + i, draw)
                 made.before[argument.name] = self.device.copy(guarded.tensor)
             made.tensors[argument.name] = guarded
             made.values.append(guarded.tensor)
@@ -345,7 +362,8 @@ class _Case:
     def _wanted(self, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if self.reference is not None:
             try:
-                return self.reference.evaluate(inputs, self.device.backend, precise=True)
+                sizes: Mapping[str, int] = self.case.get("sizes", {})
+                return self.reference.evaluate(inputs, self.device.backend, precise=True, sizes=sizes)
             except BadReference as error:
                 raise JobError("reference", str(error)) from None
         expected: Mapping[str, str] | None = self.case.get("expected")

@@ -41,6 +41,16 @@ class NumpyFunctions:
         """Bits of the floating-point type."""
         return 8 * int(tensor.itemsize) if tensor.dtype.kind == "f" else 0
 
+    def index_range(self, tensor: Any) -> tuple[int, int]:
+        """The smallest and largest element."""
+        if tensor.dtype.kind not in "iu":
+            raise TypeError(f"an index has integers, this one {tensor.dtype}")
+        return (int(tensor.min()), int(tensor.max())) if tensor.size else (0, -1)
+
+    def take(self, tensor: Any, index: tuple[Any, ...]) -> Any:
+        """`tensor[index]`."""
+        return tensor[index]
+
 
 def _reduce(function: Callable[..., Any], x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return function(x, axis=dim, keepdims=keepdim)
@@ -52,6 +62,10 @@ def _scan(function: Callable[..., Any], x: Any, dim: int) -> Any:
 
 def _gather(x: Any, dim: int, index: Any) -> Any:
     return np.take_along_axis(x, index, dim)
+
+
+def _repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Any:
+    return np.repeat(x, repeats, axis=dim)
 
 
 def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -110,5 +124,5 @@ def _reshape(x: Any, *shape: Any) -> Any:
 _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
-    "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
+    "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
 }  # fmt: skip

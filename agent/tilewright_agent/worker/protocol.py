@@ -2,19 +2,20 @@
 
 The worker speaks first::
 
-    {"type": "hello", "protocol": 2, "host": "…", "devices": [{"kind": "cuda", "name": "NVIDIA H200", …}],
+    {"type": "hello", "protocol": 3, "host": "…", "devices": [{"kind": "cuda", "name": "NVIDIA H200", …}],
      "versions": {"python": "3.12.3", "torch": "2.11.0", …}, "capabilities": ["run"], "problem": ""}
 
 `capabilities` holds "run" where there is a GPU with torch and triton, and "interpret" where Tilewright is installed.
 The client then sends jobs, which the worker does one after the other::
 
-    {"type": "job", "protocol": 2, "id": "1", "kernel": "gemm", "device": "auto" | "gpu" | "interpreter",
+    {"type": "job", "protocol": 3, "id": "1", "kernel": "gemm", "device": "auto" | "gpu" | "interpreter",
      "module": "<generated Python>", "dsl": {"source": "<kernel file>", "kernel": "gemm"},
      "arguments": [{"name": "A", "dtype": "f16", "role": "in", "distribution": "normal"}, …],
      "reference": "C = A.float() @ B.float()", "tolerance": {"C": 0.002},
      "cases": [{"sizes": {"M": 256, …}, "shapes": {"A": [256, 64], …}, "scalars": {"alpha": 0.5, …}, "seed": 1,
                 "strides": {"A": [72, 1], …},
-                "measure": true, "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"}}],
+                "measure": true, "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"},
+                "tables": [{"IDS": "<base64 of zlib>", …}, …]}],
      "seconds": 300, "memory": 16000000000}
 
 `memory` is the most that the process of the job may hold on the host, in bytes; by default most of what the host has.
@@ -27,8 +28,11 @@ A job may bring a second kernel to race instead of the reference, as `"baseline"
 `strides`, in elements, are given where a tensor is not row-major without gaps. `module` defines
 `prepare(*arguments)`, which returns a function that launches; an interpreter takes `dsl` instead.
 `distribution` is "normal", "uniform" (0 to 1) or "index" (small integers). `given` and `expected` are raw
-little-endian elements; they replace random inputs and the reference where there is none. With neither, `correct` is
-null unless the kernel breaks something. For each job come any number of progress messages and one result::
+little-endian elements; they replace random inputs and the reference where there is none. `tables` are draws of the
+inputs that must satisfy what the kernel assumes of its data, as raw elements compressed with zlib; the first is to
+check on, the next ones, in turn, for the sets to time and for the launch after timing. Other inputs are random; signed
+integers of 8 bits from -8 to 7, so that sums of products stay small. With neither `expected` nor a reference,
+`correct` is null unless the kernel breaks something. For each job come any number of progress messages and one result::
 
     {"type": "progress", "id": "1", "stage": "check", "done": 1, "total": 3, "message": "…"}
     {"type": "result", "id": "1", "status": "ok" | "failed", "failure": "", "message": "…", "device": "NVIDIA H200",
@@ -50,7 +54,7 @@ import json
 import math
 from typing import Any, cast
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 Message = dict[str, Any]
 

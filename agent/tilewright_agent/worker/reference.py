@@ -5,14 +5,18 @@ or line breaks. What is not listed here is refused, so a reference cannot run co
 
 One text serves twice. *Precise* evaluation gives the values to compare with: inputs are widened to float32 (float64
 stays) and casts to narrower types are left out. *Plain* evaluation gives the baseline to race: inputs keep their types
-and `.float()` is left out, so that `A.float() @ B.float()` of f16 tensors is the library's f16 product.
+and `.float()` is left out, so that `A.float() @ B.float()` of f16 tensors is the library's f16 product. With 8-bit
+floats libraries do not compute; `.float()` makes them bfloat16, which holds each of their values.
+
+An index may be a tensor of integers, as in `TABLE[IDS]`, and the end of a slice a problem size, as in `S[:K]`.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,12 +42,21 @@ class Backend(Protocol):
         """Bits of the floating-point type of a tensor, 0 for other types."""
         ...
 
+    def index_range(self, tensor: Any) -> tuple[int, int]:
+        """The smallest and largest element of a tensor of integers. Raises TypeError for other types."""
+        ...
+
+    def take(self, tensor: Any, index: tuple[Any, ...]) -> Any:
+        """`tensor[index]`, in which parts may be tensors of integers."""
+        ...
+
 
 FUNCTIONS = frozenset((
-    "abs", "add", "amax", "amin", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div", "erf", "exp",
-    "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp", "matmul", "maximum",
-    "mean", "minimum", "mul", "neg", "relu", "reshape", "round", "rsqrt", "sigmoid", "silu", "sin", "softmax", "sqrt",
-    "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze", "where",
+    "abs", "add", "amax", "amin", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div", "erf",
+    "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp", "matmul",
+    "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave", "reshape", "round", "rsqrt", "sigmoid",
+    "silu", "sin", "softmax", "sqrt", "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze",
+    "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
@@ -67,26 +80,32 @@ class Reference:
     text: str
     steps: tuple[tuple[str, ast.expr], ...]
 
-    def evaluate(self, tensors: Mapping[str, Any], backend: Backend, *, precise: bool) -> dict[str, Any]:
+    def evaluate(
+        self, tensors: Mapping[str, Any], backend: Backend, *, precise: bool, sizes: Mapping[str, int] | None = None
+    ) -> dict[str, Any]:
         """The assigned tensors by name. Raises BadReference when an operation fails."""
         values = {
             name: backend.cast(t, "float32") if precise and 0 < _bits(t, backend) < 32 else t
             for name, t in tensors.items()
         }
         for name, expression in self.steps:
-            values[name] = _Evaluator(values, backend, precise).value(expression)
+            values[name] = _Evaluator(values, backend, precise, sizes or {}).value(expression)
         return {name: values[name] for name, _ in self.steps}
 
 
-def parse_reference(text: str, arguments: Sequence[str], outputs: Sequence[str]) -> Reference:
+def parse_reference(
+    text: str, arguments: Sequence[str], outputs: Sequence[str], sizes: Sequence[str] = ()
+) -> Reference:
     """The reference in `text` over tensors named `arguments`, which must assign each of `outputs`.
+
+    Slices may end at problem sizes, whose names are `sizes`.
 
     Raises BadReference for anything outside the language and for an output that is not assigned.
     """
     if len(text) > MOST_CHARACTERS:
         raise BadReference(f"a reference has at most {MOST_CHARACTERS} characters, this one has {len(text)}")
     try:
-        tree = ast.parse(text.strip())
+        tree = ast.parse(inspect.cleandoc(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadReference(f"reference {text!r} is no Python expression: {error}") from None
     steps: list[tuple[str, ast.expr]] = []
@@ -101,7 +120,7 @@ def parse_reference(text: str, arguments: Sequence[str], outputs: Sequence[str])
                 wanted = f"write `{next(iter(outputs), 'C')} = …`"
                 raise BadReference(f"reference: `{ast.unparse(stmt)}` is no assignment to a name; {wanted}")
         try:
-            _check(value, known)
+            _check(value, known, frozenset(sizes))
         except RecursionError:
             raise BadReference("the reference is nested too deeply") from None
         known.add(name)
@@ -112,7 +131,7 @@ def parse_reference(text: str, arguments: Sequence[str], outputs: Sequence[str])
     return Reference(text, tuple(steps))
 
 
-def _check(node: ast.expr, names: set[str]) -> None:
+def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
     """Raise BadReference unless the expression stays inside the language."""
 
     def refuse(why: str) -> BadReference:
@@ -127,30 +146,33 @@ def _check(node: ast.expr, names: set[str]) -> None:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             if isinstance(op, ast.Pow) and not _small(right):
                 raise refuse("only a small constant may be an exponent")
-            _check(left, names)
-            _check(right, names)
+            _check(left, names, sizes)
+            _check(right, names, sizes)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            _check(operand, names)
+            _check(operand, names, sizes)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            _check(left, names)
-            _check(right, names)
+            _check(left, names, sizes)
+            _check(right, names, sizes)
         case ast.Attribute(value=value, attr="T" | "mT"):
-            _check(value, names)
+            _check(value, names, sizes)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             for element in elements:
-                _check(element, names)
+                _check(element, names, sizes)
         case ast.Subscript(value=value, slice=index):
-            _check(value, names)
+            _check(value, names, sizes)
             for part in index.elts if isinstance(index, ast.Tuple) else [index]:
-                if not _is_index(part):
-                    raise refuse("an index is a constant, a slice of constants, None or …")
+                if isinstance(part, ast.Slice) or _is_index(part, sizes):
+                    if not _is_index(part, sizes):
+                        raise refuse("the ends of a slice are constants or problem sizes")
+                else:
+                    _check(part, names, sizes)  # that its elements are integers shows when it is evaluated
         case ast.Call(func=ast.Attribute() | ast.Name(), args=args, keywords=keywords):
             owner, attr = _function(node)
             if owner is None:
                 if attr not in FUNCTIONS:
                     raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS))}")
             else:
-                _check(owner, names)
+                _check(owner, names, sizes)
                 if attr == "to":
                     if len(args) != 1 or keywords or _dtype(args[0]) is None:
                         raise refuse(f"`.to` takes one of torch.{', torch.'.join(sorted(DTYPES))}")
@@ -158,7 +180,7 @@ def _check(node: ast.expr, names: set[str]) -> None:
                 if attr not in FUNCTIONS and attr not in CASTS:
                     raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS | CASTS.keys()))}")
             for arg in args:
-                _check(arg, names)
+                _check(arg, names, sizes)
             for keyword in keywords:
                 if keyword.arg not in ("dim", "keepdim", "min", "max", "approximate") or not _is_plain(keyword.value):
                     raise refuse("an option is dim, keepdim, min, max or approximate, and constant")
@@ -172,8 +194,8 @@ def _bits(value: Any, backend: Backend) -> int:
 
 
 class _Evaluator:
-    def __init__(self, values: Mapping[str, Any], backend: Backend, precise: bool) -> None:
-        self.values, self.backend, self.precise = values, backend, precise
+    def __init__(self, values: Mapping[str, Any], backend: Backend, precise: bool, sizes: Mapping[str, int]) -> None:
+        self.values, self.backend, self.precise, self.sizes = values, backend, precise, sizes
 
     def value(self, node: ast.expr) -> Any:
         try:
@@ -201,7 +223,7 @@ class _Evaluator:
                 return tuple(self._value(e) for e in elements)
             case ast.Subscript(value=value, slice=index):
                 parts = index.elts if isinstance(index, ast.Tuple) else [index]
-                return self._value(value)[tuple(_index(part) for part in parts)]
+                return self._indexed(self._value(value), parts)
             case ast.Call(args=args, keywords=keywords):
                 owner, attr = _function(node)
                 options = {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg}
@@ -215,11 +237,35 @@ class _Evaluator:
             case _:
                 raise BadReference(f"reference: `{ast.unparse(node)}` is not part of the language")
 
+    def _indexed(self, tensor: Any, parts: Sequence[ast.expr]) -> Any:
+        names = frozenset(self.sizes)
+        if all(_is_index(part, names) for part in parts):
+            return tensor[tuple(_index(part, self.sizes) for part in parts)]
+        index: list[Any] = []
+        for axis, part in enumerate(parts):
+            if isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None:
+                index.append(slice(None))
+                continue
+            if _is_index(part, names):
+                raise BadReference(f"`{ast.unparse(part)}`: beside a tensor an index is a tensor or `:`")
+            numbers = self._value(part)
+            # Plain evaluation is timed, and the same data has been looked at before.
+            if self.precise:
+                low, high = self.backend.index_range(numbers)
+                extent = int(tensor.shape[axis])
+                if low < -extent or high >= extent:
+                    wrong = high if high >= extent else low
+                    raise BadReference(f"`{ast.unparse(part)}` has an element {wrong}, the dimension has {extent}")
+            index.append(numbers)
+        return self.backend.take(tensor, tuple(index))
+
     def _cast(self, tensor: Any, wanted: str) -> Any:
         bits, narrow = _bits(tensor, self.backend), wanted in ("float16", "bfloat16")
         if bits and wanted in CASTS.values():
             if self.precise and (narrow or (wanted == "float32" and bits == 64)):
                 return tensor  # nothing is rounded on the way to the values to compare with
+            if not self.precise and not narrow and bits == 8:
+                return self.backend.cast(tensor, "bfloat16")
             if not self.precise and not narrow:
                 return tensor  # the library's own product is raced in the types of the inputs
         return self.backend.cast(tensor, "float32" if narrow and self.precise else wanted)
@@ -252,9 +298,11 @@ def _is_plain(node: ast.expr) -> bool:
             return False
 
 
-def _is_index(node: ast.expr) -> bool:
+def _is_index(node: ast.expr, sizes: Set[str]) -> bool:
+    """Whether an index is no tensor: a number, a slice, None or `...`."""
     if isinstance(node, ast.Slice):
-        return all(part is None or _is_index(part) for part in (node.lower, node.upper, node.step))
+        ends = (node.lower, node.upper, node.step)
+        return all(e is None or (isinstance(e, ast.Name) and e.id in sizes) or _is_index(e, sizes) for e in ends)
     match node:
         case ast.Constant(value=int() | None) | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
             return True
@@ -264,9 +312,11 @@ def _is_index(node: ast.expr) -> bool:
             return False
 
 
-def _index(node: ast.expr) -> Any:
+def _index(node: ast.expr, sizes: Mapping[str, int]) -> Any:
     if isinstance(node, ast.Slice):
-        return slice(*(None if p is None else ast.literal_eval(p) for p in (node.lower, node.upper, node.step)))
+        return slice(*(None if p is None else _index(p, sizes) for p in (node.lower, node.upper, node.step)))
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
     return ast.literal_eval(node)
 
 

@@ -22,7 +22,7 @@ _TENSOR = (
     "__add__", "__and__", "__bool__", "__eq__", "__float__", "__getitem__", "__ge__", "__gt__", "__int__", "__invert__",
     "__le__", "__lt__", "__matmul__", "__mul__", "__ne__", "__neg__", "__or__", "__pow__", "__radd__", "__rmul__",
     "__rsub__", "__rtruediv__", "__sub__", "__truediv__", "abs", "abs_", "argmax", "clone", "copy_", "element_size",
-    "fill_", "max", "normal_", "numel", "reshape", "square", "sum", "to", "uniform_", "view", "zero_",
+    "fill_", "max", "min", "normal_", "numel", "reshape", "square", "sum", "to", "uniform_", "view", "zero_",
 )  # fmt: skip
 _EVENT = ("record", "elapsed_time", "synchronize", "query")
 _CUDA = ("Event", "synchronize", "_sleep", "graph", "CUDAGraph", "current_stream")

@@ -14,6 +14,7 @@ Sizes = Mapping[str, int]
 LARGE_MATMUL = 4096
 LARGE_BATCH = 8
 LARGE_BYTES = 512 << 20  # ten times the L2 of an H200, so that DRAM is what is measured
+LARGE_TABLES = 128 << 10  # of index tensors that must satisfy contracts: these are sent, not made on the spot
 _SEARCH = 512  # how far from the wanted value a size may end up
 _TRIES = 20_000
 
@@ -46,6 +47,9 @@ def large_shapes(kernel: ir.Kernel) -> tuple[Sizes, ...]:
         indexed = indexed_sizes(kernel)
         wanted = {n: LARGE_BATCH if n in indexed else max(LARGE_MATMUL // t, 1) * t for n, t in tiles.items()}
         even = _satisfy(kernel, wanted, tiles, True)
+        while even is not None and table_bytes(kernel, even) > LARGE_TABLES and wanted != tiles:
+            wanted = {n: max(1, v // 2 // tiles[n]) * tiles[n] for n, v in wanted.items()}
+            even = _satisfy(kernel, wanted, tiles, True)
     else:
         even = _fill(kernel, tiles)
     if even is None:
@@ -90,6 +94,10 @@ def roles(kernel: ir.Kernel) -> dict[str, str]:
             written.add(stmt.view.tensor)
         elif isinstance(stmt, ir.Load | ir.CpAsync | ir.TmaLoad):
             read.add(stmt.view.tensor)
+        elif isinstance(stmt, ir.Scatter):
+            written.add(stmt.tensor)
+        elif isinstance(stmt, ir.Gather):
+            read.add(stmt.tensor)
     # What the launch fills with zeros is no input, whatever reads it; what atomic updates build on is one.
     read |= {p.name for p in kernel.params if p.given == "values"}
     read -= {p.name for p in kernel.params if p.given == "zeros"}
@@ -119,6 +127,13 @@ def declared_strides(kernel: ir.Kernel, sizes: Sizes) -> dict[str, tuple[int, ..
     }
 
 
+def table_bytes(kernel: ir.Kernel, sizes: Sizes) -> int:
+    """Bytes of the tensors that the data contracts of the kernel speak of."""
+    named = {i.tensor for c in kernel.contracts for i in ex.items(c.expr)}
+    shapes = tensor_shapes(kernel, sizes)
+    return sum(prod(shapes[p.name]) * p.type.dtype.bytes for p in kernel.params if p.name in named)
+
+
 def broken_assumption(kernel: ir.Kernel, sizes: Sizes) -> str:
     """The first assumption that the sizes break, as text; empty when all hold."""
     for assumption in kernel.assumptions:
@@ -137,16 +152,17 @@ def _fill(kernel: ir.Kernel, tiles: Mapping[str, int]) -> Sizes | None:
         for name in list(growing):
             trial = _satisfy(kernel, wanted | {name: wanted[name] * 2}, tiles, True)
             # A size that the assumptions hold back, or that no longer fits, stops growing.
-            if trial is None or trial[name] <= wanted[name] or _bytes(kernel, trial) > LARGE_BYTES:
+            if trial is None or trial[name] <= wanted[name] or _too_large(kernel, trial):
                 growing.remove(name)
             else:
                 wanted = dict(trial)
     return wanted
 
 
-def _bytes(kernel: ir.Kernel, sizes: Sizes) -> int:
+def _too_large(kernel: ir.Kernel, sizes: Sizes) -> bool:
     shapes = tensor_shapes(kernel, sizes)
-    return sum(prod(shapes[p.name]) * p.type.dtype.bytes for p in kernel.params)
+    whole = sum(prod(shapes[p.name]) * p.type.dtype.bytes for p in kernel.params)
+    return whole > LARGE_BYTES or table_bytes(kernel, sizes) > LARGE_TABLES
 
 
 def _satisfy(kernel: ir.Kernel, wanted: Sizes, tiles: Mapping[str, int], even: bool) -> Sizes | None:
