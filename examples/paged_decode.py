@@ -22,7 +22,7 @@ def paged_decode(
         top = tw.full(f32, (GROUP, 1), -1e30)
         total = tw.zeros(f32, (GROUP, 1))
         acc = tw.zeros(f32, (GROUP, HEAD))
-        for s in range(0, tw.cdiv(length, PAGE)):
+        for s in range(tw.cdiv(length, PAGE)):
             page = tw.load(PAGES[b, s])
             k = tw.load(KEYS[page, h].tile((0, 0), (PAGE, HEAD)))
             v = tw.load(VALUES[page, h].tile((0, 0), (PAGE, HEAD)))
