@@ -7,15 +7,15 @@ What is printed reads back into equal IR: automatic syncs and inferred layouts a
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.tagging import Holder, holders, parameter_names, source
+from tilewright.ir.tagging import Holder, parameter_names, source
 from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType, row_major
 from tilewright.layout import Swizzled, SwizzledShared
+from tilewright.temporaries import names_of_temporaries
 
 _INFIX: dict[str, tuple[str, int]] = {
     "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10), "mod": ("%", 10),
@@ -101,7 +101,7 @@ class _Printer:
         self.kernel = kernel
         # Source text and binding strength of temporaries not yet used.
         self.pending: dict[str, tuple[str, int]] = {}
-        self.names = _names_of_temporaries(kernel)
+        self.names = names_of_temporaries(kernel)
 
     # -------------------------------------------------------------------------------- statements
 
@@ -389,71 +389,6 @@ def _shared_layout(type_: SharedType) -> str:
 def _tuple(parts: Iterable[str]) -> str:
     items = list(parts)
     return f"{items[0]}," if len(items) == 1 else ", ".join(items)
-
-
-def _names_of_temporaries(kernel: ir.Kernel) -> dict[str, str]:
-    """Names for temporaries that cannot stand inside the expression that uses them.
-
-    One can if it is used once, in the same block, and only temporaries of the same expression are computed between.
-    """
-    uses = Counter(n for s in ir.walk(kernel.body) for n in _tiles_read(s))
-    named: dict[str, str] = {}
-
-    def name(temporary: str) -> None:
-        number = len(named) + 1
-        while (wanted := f"tile_{number}") in kernel.types or wanted in named.values():
-            number += 1
-        named.setdefault(temporary, wanted)
-
-    def go(block: ir.Block) -> None:
-        waiting: list[str] = []
-        for stmt in block:
-            if isinstance(stmt, ir.Tag | ir.ExpectTags):
-                continue
-            read = set(_tiles_read(stmt))
-            waiting = [t for t in waiting if t not in read]
-            dst = getattr(stmt, "dst", None)
-            inline = isinstance(dst, str) and dst.startswith("%") and uses[dst] == 1 and not isinstance(stmt, ir.Assign)
-            if inline:
-                waiting.append(str(dst))
-                continue
-            for temporary in waiting:
-                name(temporary)
-            waiting = []
-            if isinstance(dst, str) and dst.startswith("%"):
-                name(dst)
-            for inner in ir.children(stmt):
-                go(inner)
-        for temporary in waiting:
-            name(temporary)
-
-    go(kernel.body)
-    return named
-
-
-def _tiles_read(stmt: ir.Stmt) -> list[str]:
-    """Register tiles that a statement reads."""
-    match stmt:
-        case ir.Compute(args=args):
-            return [a.name for a in args if isinstance(a, ir.TileRef)]
-        case ir.Store(src=src) | ir.SharedStore(src=src):
-            return [src]
-        case ir.Gather(index=index, mask=mask):
-            return [i.name for i in (*index, mask) if isinstance(i, ir.TileRef)]
-        case ir.Scatter(index=index, mask=mask, src=src):
-            return [*(i.name for i in (*index, mask) if isinstance(i, ir.TileRef)), src]
-        case ir.Atomic(src=src, mask=mask):
-            return [src] if mask is None else [src, mask]
-        case ir.Mma(a=a, b=b, acc=acc):
-            return [a, b, acc]
-        case ir.Wgmma(a=ir.TileRef(name=a), acc=acc):
-            return [a, acc]
-        case ir.Wgmma(acc=acc):
-            return [acc]
-        case ir.Tag() | ir.ExpectTags():
-            return [h for h in holders(stmt) if isinstance(h, str)] * 2
-        case _:
-            return []
 
 
 def _number(value: float) -> str:
