@@ -21,8 +21,6 @@ from tilewright_analysis.async_.tags import OLD, Value
 from tilewright_analysis.async_.words import at
 
 Moved = Literal["moved", "blocked", "stuck"]
-
-
 STEPS_BETWEEN_LOOKS = 5000
 
 
