@@ -14,7 +14,7 @@ from tilewright import Const, Global, f16, f32
 
 HEADS, M, N = tw.sizes("HEADS", "M", "N")  # heads of keys and values over all sequences, queries, keys
 D = 128
-GROUP = 1  # query heads that share the keys and values of one (GQA)
+GROUP: int = 1  # query heads that share the keys and values of one (GQA)
 LOG2E = 1.4426950408889634
 SCALE = D**-0.5 * LOG2E  # exp2 takes scores in units of log 2
 

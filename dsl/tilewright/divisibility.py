@@ -84,7 +84,8 @@ def vector_elements(view: ir.View, param: ir.Param, known: Known, *, masked: boo
     contiguous dimension, or where an index fixes it, is accessed element by element.
     """
     strides, fast = param.type.strides, param.type.contiguous
-    if fast is None or fast < view.lead:
+    # A view of another rank is refused by the lowering, which names both.
+    if fast is None or not view.lead <= fast < len(view.origin):
         return 1
     widest = max(1, 16 // param.type.dtype.bytes)
     found = gcd(divisor(view.origin[fast], known), *(divisor(s, known) for d, s in enumerate(strides) if d != fast))
@@ -97,7 +98,7 @@ def access_order(view: ir.View, param: ir.Param) -> tuple[int, ...]:
     """The dimensions of the view's tile, the one with contiguous elements first."""
     rank, fast = len(view.tile_shape), param.type.contiguous
     order = tuple(reversed(range(rank)))
-    if fast is None or fast < view.lead:
+    if fast is None or not view.lead <= fast < len(view.origin):
         return order
     first = fast - view.lead
     return (first, *(d for d in order if d != first))
