@@ -19,7 +19,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 TEXT = (Path(__file__).parents[2] / "examples" / "attention.py").read_text(encoding="utf-8")
 FULL = TEXT
 CAUSAL = TEXT.replace("CAUSAL: Const = 0", "CAUSAL: Const = 1")
-GROUPED = CAUSAL.replace("GROUP = 1", "GROUP = 4")
+GROUPED = CAUSAL.replace("GROUP: int = 1", "GROUP = 4")
 
 
 def kernel(text: str) -> ir.Kernel:
@@ -45,7 +45,7 @@ def test_it_is_proved(text: str) -> None:
 @pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (130, 257), (200, 70)])
 def test_it_computes_attention(causal: bool, group: int, queries: int, keys: int) -> None:
-    text = (CAUSAL if causal else FULL).replace("GROUP = 1", f"GROUP = {group}")
+    text = (CAUSAL if causal else FULL).replace("GROUP: int = 1", f"GROUP = {group}")
     random = np.random.default_rng(3)
     q = random.standard_normal((group, queries, 128)).astype(np.float16)
     k, v = (random.standard_normal((1, keys, 128)).astype(np.float16) for _ in range(2))
