@@ -329,11 +329,17 @@ class Load(Instr):
 
 @dataclass(slots=True, eq=False)
 class Gather(Instr):
-    """Single elements of a tensor to registers: a tile of `rank` axes, of whose coordinates nothing is known."""
+    """Single elements of a tensor to registers.
+
+    `by_table` says for each axis of the tile whether elements of an index tensor decide where it goes, which is taken
+    for what is meant. `box` has the axes that go along a dimension one by one, `lines` their numbers, and the
+    dimensions that scalars fix. Of other axes nothing is known.
+    """
 
     dst: str
-    tensor: str
-    rank: int
+    by_table: tuple[bool, ...]
+    lines: tuple[int, ...]
+    box: Box
 
 
 @dataclass(slots=True, eq=False)

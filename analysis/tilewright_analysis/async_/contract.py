@@ -98,6 +98,15 @@ class Tags:
         want = self.tag(p, axis.dim, at)
         return axis.same_coordinate(want) and self.motion.rigid(s, axis.slopes, want.slopes)
 
+    def gathered(self, p: Process, o: c.Gather) -> Value:
+        """The tile of single elements: where a table decides, nothing is claimed."""
+        assert o.stmt is not None
+        axes: list[Axis] = [None if by_table else Lost(o.stmt) for by_table in o.by_table]
+        known = self.loaded(p, o.box)
+        for axis, tag in zip(o.lines, known.axes, strict=True):
+            axes[axis] = tag
+        return replace(known, axes=tuple(axes))
+
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))

@@ -414,7 +414,7 @@ class Machine:
         return True
 
     def _gather(self, s: State, p: Process, o: c.Gather) -> bool:
-        self._assign(s, p, o, o.dst, Value((None,) * o.rank, source=o.tensor))
+        self._assign(s, p, o, o.dst, self.tags.gathered(p, o))
         return True
 
     def _store(self, s: State, p: Process, o: c.Store) -> bool:

@@ -8,6 +8,7 @@ from tilewright.ir.types import SharedType, TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.about_tags import about_tags
+from tilewright_analysis.async_.gathered import by_tables, lines_of
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.scalars import Scalars
 
@@ -36,6 +37,24 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         fixed = tuple((d, at) for d, at in zip(dims[:lead], origin[:lead], strict=True) if at is not None)
         own = tuple(at for at in origin[lead:] if at is not None)
         return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed)
+
+    def elements(gather: ir.Gather) -> tuple[tuple[int, ...], c.Box]:
+        extents = scalars.t.kernel.param(gather.tensor).type.shape
+        dims = [scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents]
+        fixed: list[tuple[int, c.Coordinate]] = []
+        for number, index in enumerate(gather.index):
+            if isinstance(index, ex.Expr) and not scalars.wanders(index, gather.span):
+                coordinate, more = scalars.coordinate(index, gather.span)
+                used.update(more)
+                fixed.append((dims[number], coordinate))
+        found: dict[int, tuple[int, c.Coordinate]] = {}
+        for axis, (number, offset) in lines_of(scalars.t.kernel, gather).items():
+            coordinate, more = scalars.coordinate(offset, gather.span)
+            used.update(more)
+            found[axis] = (dims[number], coordinate)
+        tile = shape(gather.dst)
+        own, at = tuple(d for d, _ in found.values()), tuple(a for _, a in found.values())
+        return tuple(found), c.Box(gather.tensor, own, at, tuple(tile[a] for a in found), tuple(fixed))
 
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]
@@ -109,7 +128,9 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             )  # fmt: skip
         case ir.Gather():
             read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
-            instr = c.Gather(stmt.dst, stmt.tensor, len(shape(stmt.dst)), stmt=stmt, reads=read, writes=stmt.dst)
+            lines, where = elements(stmt)
+            tables = by_tables(scalars.t.kernel, stmt)
+            instr = c.Gather(stmt.dst, tables, lines, where, stmt=stmt, reads=read, writes=stmt.dst)
         case ir.Scatter():
             read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
             nowhere = c.Box(stmt.tensor, (), (), ())

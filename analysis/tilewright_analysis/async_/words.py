@@ -34,8 +34,8 @@ def describe(o: c.Instr) -> str:
             return f"the copy of {box.tensor} into {dst.text}"
         case c.TmaStore(box=box, src=src):
             return f"the store of {src.text} to {box.tensor}"
-        case c.Gather(tensor=tensor):
-            return f"the load of {tensor}"
+        case c.Gather(box=box):
+            return f"the load of {box.tensor}"
         case c.Store(box=box):
             return f"the store to {box.tensor}"
         case c.Wgmma(a=a, b=b):

@@ -174,7 +174,12 @@ def _witnesses(context: KernelContext, write: PointWrite, extents: tuple[ex.Expr
     for digits, facts, more in _digits(context, write, places):
         if sorted(map(ex.show, _factors(programs))) != sorted(ex.show(n) for _, n in digits):
             continue
-        known = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
+        # The branches around the store are to be shown, not assumed.
+        known = tuple(
+            f
+            for f in write.site.facts
+            if f not in write.site.conditions and not any(isinstance(e, ex.Var) for e in ex.walk(f))
+        )
         # Each digit is one of those that there are; then quotients and remainders of the number are the digits.
         claims: list[ex.Expr] = []
         for digit, count in digits:

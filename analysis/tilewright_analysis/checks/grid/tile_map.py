@@ -300,7 +300,12 @@ def _witnesses(write: Write) -> Iterator[Question]:
     if len(programs) > 1 or len(chosen) + len(programs) != len(write.site.loops):
         return
     tiles = tuple(Binder(f"tile {dim}", f"tile {dim}", "loop", ex.Int(0), n) for dim, n in enumerate(write.tiles))
-    assumptions = tuple(f for f in write.site.facts if not any(isinstance(e, ex.Var) for e in ex.walk(f)))
+    # The branches around the store are to be shown, not assumed.
+    assumptions = tuple(
+        f
+        for f in write.site.facts
+        if f not in write.site.conditions and not any(isinstance(e, ex.Var) for e in ex.walk(f))
+    )
     names = [_tile(dim) for dim in range(len(write.tiles))]
     split = split_of([c if dim in left else ex.Int(0) for dim, c in enumerate(write.coordinates)], names)
     numbers = [_number(dims, write.tiles) for dims in (left, left[::-1])]

@@ -24,6 +24,7 @@ from ...plain import plain
 from ...replay import feasible
 from ...report import Counterexample, Obligation
 from ..outcome import assume_fix, fixes_of, proved, refuted, situation, unknown
+from .added import added
 from .counterfactual import first_difference, trial_sizes, unequal
 from .influence import left_out
 from .reduced import Quotient, Reduced, Stored
@@ -47,6 +48,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     short: set[Stretch] = set()
     for stored in reduced.stores:
         for reduction in _ordered(stored.value.reductions):
+            if isinstance(stored.site.stmt, ir.Atomic):
+                if stored.site.stmt.op == "add" and reduction.counts:
+                    yield added(other, stored, reduction)
+                continue
             key = (reduction, stored.tensor, reduction.stmt.span)
             if not _is_whole(reduction.stretch) or key in seen:
                 continue

@@ -90,7 +90,7 @@ class Reduced:
                 tiles[stmt.dst] = self._compute(stmt, tiles)
             case ir.Mma(dst=dst, a=a, b=b, acc=acc):
                 tiles[dst] = _product(*(tiles.get(n) or Value((None, None)) for n in (a, b, acc)))
-            case ir.Store(view=view, src=src):
+            case ir.Store(view=view, src=src) | ir.Atomic(view=view, src=src):
                 self.stores.append(Stored(self._sites[id(stmt)], view.tensor, tiles.get(src) or Value(())))
             case ir.SharedStore(dst=dst, src=src):
                 held = tiles.get(src)
