@@ -92,6 +92,16 @@ def _shallow_and_deep(knobs: Knobs, now: Mapping[str, Value]) -> Iterator[Mappin
                     yield {knob.name: tile, depth.name: count}
 
 
+def _tiles_and_stages(knobs: Knobs, now: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
+    """A larger tile with a stage more: it leaves room for fewer blocks, which then hide less of each other's waits."""
+    for change in _tiles(knobs, now):
+        ((name, value),) = change.items()
+        for depth in (k for k in _of_kind(knobs, "stages") if not k.choices):
+            number = int(now[depth.name]) + 1
+            if int(value) > int(now[name]) and number <= MOST_STAGES:
+                yield {**change, depth.name: number}
+
+
 def _order(knobs: Knobs, now: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
     for knob in _of_kind(knobs, "group"):
         yield from ({knob.name: v} for v in _powers(knob, int(now[knob.name]), 1, MOST_ROWS))
@@ -127,6 +137,7 @@ RULES: tuple[Rule, ...] = (
     Rule("tile shape", "the same area with other sides", _traded_tiles),
     Rule("stages", "more stages hide more latency, fewer leave room", _stages),
     Rule("depth and stages", "the same shared memory, cut otherwise", _shallow_and_deep),
+    Rule("tile and stages", "a larger tile waits less with a stage more", _tiles_and_stages),
     Rule("grid order", "programs that run together should share tiles in L2", _order),
     Rule("persistent grid", "programs that stay hide the ends of tiles", _persistent),
     Rule("warps", "threads to hold a tile", _warps),
