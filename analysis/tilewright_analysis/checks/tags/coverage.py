@@ -64,6 +64,25 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                 yield replace(one, verdict="unknown", finding=None, how=how) if again else one
     for quotient in reduced.quotients:
         yield from _divided(context, quotient)
+    yield from _of_single_elements(context)
+
+
+def _of_single_elements(context: KernelContext) -> Iterator[Obligation]:
+    """Reductions of tiles of single elements, whose places are not followed here."""
+    gathered: set[str] = set()
+    for stmt in ir.walk(context.kernel.body):
+        match stmt:
+            case ir.Gather(dst=dst):
+                gathered.add(dst)
+            case ir.Compute(dst=dst, args=args, op=op) if any(
+                isinstance(a, ir.TileRef) and a.name in gathered for a in args
+            ):
+                gathered.add(dst)
+                if op in ("sum", "max", "min", "argmax", "argmin"):
+                    what = f"the {_NAMES[op]} over single elements covers what it stands for"
+                    yield unknown(context, CODE, "tags", what, stmt.span, "where single elements lie is not followed")
+            case _:
+                pass
 
 
 def _ordered(found: frozenset[Reduction]) -> list[Reduction]:
