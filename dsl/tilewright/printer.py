@@ -13,8 +13,8 @@ from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.tagging import Holder, parameter_names, source
-from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType, TileType, row_major
-from tilewright.layout import Swizzled, SwizzledShared
+from tilewright.ir.types import GIVEN, BarrierType, SharedType, TensorMemoryType, TileType, row_major
+from tilewright.layout_source import register_layout, shared_layout
 from tilewright.temporaries import names_of_temporaries
 
 _INFIX: dict[str, tuple[str, int]] = {
@@ -188,13 +188,14 @@ class _Printer:
             case ir.Load():
                 other = "" if stmt.other is None else f", other={_number(stmt.other)}"
                 via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
-                return self.result(stmt.dst, f"tw.load({self.view(stmt.view)}{other}{via})", _ATOM)
+                return self.result(stmt.dst, self.made(stmt.dst, f"tw.load({self.view(stmt.view)}{other}{via})"), _ATOM)
             case ir.Store():
                 via = "" if stmt.via in ("auto", "direct") else f', via="{stmt.via}"'
                 return f"tw.store({self.view(stmt.view)}, {self.tile(stmt.src)}{via})"
             case ir.Gather():
                 other = "" if stmt.other is None else f", other={_number(stmt.other)}"
-                return self.result(stmt.dst, f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})", _ATOM)
+                text = f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})"
+                return self.result(stmt.dst, self.made(stmt.dst, text), _ATOM)
             case ir.Scatter():
                 return f"tw.store({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
             case ir.Atomic():
@@ -209,7 +210,7 @@ class _Printer:
                 text = f"tw.wgmma({left}, {self.stage(stmt.b)}, {self.tile(stmt.acc)})"
                 return self.result(stmt.dst, text, _ATOM)
             case ir.SharedLoad():
-                return self.result(stmt.dst, f"tw.load_shared({self.stage(stmt.src)})", _ATOM)
+                return self.result(stmt.dst, self.made(stmt.dst, f"tw.load_shared({self.stage(stmt.src)})"), _ATOM)
             case ir.SharedStore():
                 return f"tw.store_shared({self.stage(stmt.dst)}, {self.tile(stmt.src)})"
             case ir.AllocShared(dst=dst):
@@ -260,6 +261,14 @@ class _Printer:
                 return f"tw.expect({self.over_elements(stmt, stmt.cond)})"
             case _:
                 raise AssertionError(f"no source form for {type(stmt).__name__}")
+
+    def made(self, dst: str, text: str) -> str:
+        """A tile that is made in the layout that the kernel gives it, if it gives one; inferred ones are left out."""
+        type_ = self.kernel.types[dst]
+        assert isinstance(type_, TileType)
+        if type_.layout is None or type_.why != GIVEN:
+            return text
+        return f"tw.convert_layout({text}, {register_layout(type_.layout)})"
 
     def result(self, dst: str, text: str, strength: int) -> str:
         if dst.startswith("%") and dst not in self.names:
@@ -326,7 +335,7 @@ class _Printer:
         assert isinstance(type_, SharedType)
         shape = _tuple(map(str, ((type_.stages,) if type_.ring else ()) + type_.shape))
         ring = "" if type_.ring == (len(type_.shape) + type_.ring == 3) else f", ring={type_.ring}"
-        return f"tw.shared({type_.dtype}, ({shape}), layout={_shared_layout(type_)}{ring})"
+        return f"tw.shared({type_.dtype}, ({shape}), layout={shared_layout(type_.layout)}{ring})"
 
     def compute(self, stmt: ir.Compute) -> tuple[str, int]:
         type_ = self.kernel.types[stmt.dst]
@@ -345,14 +354,16 @@ class _Printer:
             case "copy" | "convert_layout":
                 source = args[0]
                 assert isinstance(source, ir.TileRef)
-                return self.pending.pop(source.name, (self.names.get(source.name, source.name), _ATOM))
+                text, strength = self.pending.pop(source.name, (self.names.get(source.name, source.name), _ATOM))
+                made = self.made(stmt.dst, text) if stmt.op == "convert_layout" else text
+                return made, strength if made == text else _ATOM
             case "full":
                 shape = f"({_tuple(map(str, type_.shape))})"
                 if args[0] == ex.Int(0) or (isinstance(args[0], float) and str(args[0]) == "0.0"):  # not -0.0
-                    return f"tw.zeros({type_.dtype}, {shape})", _ATOM
-                return f"tw.full({type_.dtype}, {shape}, {self.operand(args[0])})", _ATOM
+                    return self.made(stmt.dst, f"tw.zeros({type_.dtype}, {shape})"), _ATOM
+                return self.made(stmt.dst, f"tw.full({type_.dtype}, {shape}, {self.operand(args[0])})"), _ATOM
             case "arange":
-                return f"tw.arange({type_.shape[0]})", _ATOM
+                return self.made(stmt.dst, f"tw.arange({type_.shape[0]})"), _ATOM
             case "cast":
                 return f"{self.operand(args[0], _ATOM)}.to({type_.dtype})", _ATOM
             case "bitcast":
@@ -374,16 +385,6 @@ class _Printer:
                 return f"tw.{stmt.op}({self.operand(args[0])}, ({_tuple(map(str, type_.shape))}))", _ATOM
             case _:
                 return f"tw.{stmt.op}({', '.join(self.operand(a) for a in args)})", _ATOM
-
-
-def _shared_layout(type_: SharedType) -> str:
-    match type_.layout:
-        case Swizzled(bytes=width):
-            return f"tw.swizzled({width})"
-        case SwizzledShared(vec=vec, per_phase=per_phase, max_phase=max_phase):
-            return f"tw.swizzled_shared({vec}, {per_phase}, {max_phase})"
-        case other:
-            raise AssertionError(f"no source form for the layout {other}")
 
 
 def _tuple(parts: Iterable[str]) -> str:

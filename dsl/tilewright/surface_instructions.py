@@ -6,7 +6,7 @@ As in `surface`, the functions tell editors and type checkers what exists; none 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from tilewright.dtypes import DType
 from tilewright.surface_values import (
@@ -32,22 +32,6 @@ def shared(dtype: DType, shape: Any, *, layout: SharedLayoutSpec | None = None, 
     `ring = tw.shared(f16, (3, 128, 64))`: three stages of 128 x 64, 48 KiB.
     """
     in_kernel("shared")
-
-
-def swizzled(bytes: Literal[0, 32, 64, 128]) -> SharedLayoutSpec:
-    """The layout of TMA and wgmma: 16-byte vectors of a row xor-ed with the row number, in rows of `bytes` bytes.
-
-    `layout=tw.swizzled(128)`.
-    """
-    in_kernel("swizzled")
-
-
-def swizzled_shared(vec: int, per_phase: int, max_phase: int) -> SharedLayoutSpec:
-    """The layout of cp.async and ldmatrix: vectors of `vec` elements xor-ed with (row // per_phase) % max_phase.
-
-    `layout=tw.swizzled_shared(8, 1, 8)`.
-    """
-    in_kernel("swizzled_shared")
 
 
 def barrier(slots: int = 1, *, arrivals: int = 1) -> Barrier:

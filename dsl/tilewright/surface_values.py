@@ -209,6 +209,10 @@ class SharedLayoutSpec:
     """A layout of shared memory."""
 
 
+class RegisterLayoutSpec:
+    """A layout of a tile in registers."""
+
+
 class Global:
     """A tensor argument in global memory: `A: Global[f16, M, K]`, row-major.
 

@@ -23,7 +23,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.backend_sync import add_backend_sync
 from tilewright.ir.expr import Int
 from tilewright.ir.tagging import holders
-from tilewright.ir.types import SharedType, TileType, Type
+from tilewright.ir.types import GIVEN, SharedType, TileType, Type
 from tilewright.layout import default_swizzle
 from tilewright.targets import TARGETS, Target
 
@@ -59,7 +59,23 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
             "gets what the others leave (tw.role(…, registers=)); leave registers= out",
             kernel.span,
         )
+    _check_layouts(kernel, block)
     return kernel.with_body(block, _used(block, names))
+
+
+def _check_layouts(kernel: ir.Kernel, block: ir.Block) -> None:
+    """Refuses layouts of tiles that never come into registers."""
+    made = {getattr(stmt, "dst", None) for stmt in ir.walk(block)}
+    for stmt in ir.walk(kernel.body):
+        name = getattr(stmt, "dst", None)
+        type_ = kernel.types.get(name) if isinstance(name, str) else None
+        if isinstance(type_, TileType) and type_.why == GIVEN and name not in made:
+            raise ExpansionError(
+                "TW505",
+                f"'{name}' has no layout of registers: the matrix instruction reads it from shared memory; leave "
+                "convert_layout out",
+                stmt.span,
+            )
 
 
 def _check_target(block: ir.Block, target: Target) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from tilewright.frontend.shape_operations import ShapeOperations
+from tilewright.frontend.layout_operations import LayoutOperations
 from tilewright.frontend.values import Barriers, SharedBuffer, Value, describe
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
@@ -15,7 +15,7 @@ from tilewright.ir.types import BarrierType, SharedType, TileType
 from tilewright.layout import LayoutError, Swizzled, SwizzledShared, default_swizzle
 
 
-class AsynchronousOperations(ShapeOperations):
+class AsynchronousOperations(LayoutOperations):
     """Operations that name hardware resources."""
 
     # -------------------------------------------------------------------------------- allocation
@@ -82,24 +82,6 @@ class AsynchronousOperations(ShapeOperations):
         if name in self.types:
             raise self.fault("TW005", f"'{name}' is allocated or assigned already", node)
         return name
-
-    def op_swizzled(self, node: Node, bytes: Value) -> Value:
-        """The layout of TMA and wgmma."""
-        width = self.integer(node, bytes, "the width of a swizzle")
-        if width not in (0, 32, 64, 128):
-            raise self.fault("TW505", f"a swizzle is 0, 32, 64 or 128 bytes wide, not {width}", node)
-        return Swizzled(width, 16)
-
-    def op_swizzled_shared(self, node: Node, vec: Value, per_phase: Value, max_phase: Value) -> Value:
-        """The layout of cp.async and ldmatrix."""
-        try:
-            return SwizzledShared(
-                self.integer(node, vec, "vec"),
-                self.integer(node, per_phase, "per_phase"),
-                self.integer(node, max_phase, "max_phase"),
-            )
-        except LayoutError as error:
-            raise self.fault("TW505", str(error), node) from None
 
     # -------------------------------------------------------------------------------- operands
 

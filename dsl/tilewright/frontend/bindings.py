@@ -145,10 +145,10 @@ class Bindings:
         return name
 
     def tile_type(self, ref: ir.TileRef) -> TileType:
-        """The type of a register tile."""
+        """Element type and shape of a register tile; what is computed from it does not take its layout along."""
         found = self.types[ref.name]
         assert isinstance(found, TileType)
-        return found
+        return found.bare
 
     # -------------------------------------------------------------------------------- assignment
 
@@ -205,12 +205,18 @@ class Bindings:
         last = next((s for s in reversed(self.block) if not isinstance(s, ir.ExpectTags)), None)
         if value.name.startswith("%") and getattr(last, "dst", None) != value.name:
             value = self.named(value, name)
-        target = self.new_name(name, self.types[value.name])
+        target = self.new_name(name, self.type_in(name, value))
         if value.name.startswith("%"):
             self.rename(next(i for i, s in enumerate(self.block) if s is last), target)
         elif value.name != target:
             self.emit(ir.Compute(target, "copy", (value,), span=self.span(node)))
         return ir.TileRef(target)
+
+    def type_in(self, name: str, value: ir.TileRef) -> Type:
+        """The type of `value` in the variable `name`: a variable with a layout keeps it."""
+        type_, held = self.types[value.name], self.names.get(name)
+        before = self.types[held.name] if isinstance(held, ir.TileRef) else None
+        return before if isinstance(before, TileType) and before.bare == type_ else type_
 
     def rename(self, index: int, target: str) -> None:
         """Let the statement at `index` of the block give its result to `target`."""

@@ -62,7 +62,8 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                     parent = accumulator_layout(kernel, stmt, shape, element, parent.warps)
                 if not isinstance(parent, Mfma if stmt.instr == "mfma" else MmaV2):
                     raise InferenceError(
-                        f"{stmt.instr} needs an accumulator of its own, but '{stmt.dst}' is given as {parent}",
+                        f"{stmt.instr} has an accumulator in a layout of its own, but '{stmt.dst}' is given as "
+                        f"{parent}; give it tw.accumulator(…), or none and convert the result",
                         stmt.span,
                     )
                 depth = tiles[stmt.a].shape[1]
@@ -79,7 +80,9 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                 parent = tiles[stmt.dst].layout
                 if not isinstance(parent, Wgmma):
                     raise InferenceError(
-                        f"wgmma needs a wgmma accumulator, but '{stmt.dst}' is given as {parent}", stmt.span
+                        f"wgmma has an accumulator in a layout of its own, but '{stmt.dst}' is given as {parent}; "
+                        "give it tw.accumulator(…), or none and convert the result",
+                        stmt.span,
                     )
                 left = stmt.a
                 if isinstance(left, ir.TileRef):

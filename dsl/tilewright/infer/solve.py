@@ -67,7 +67,8 @@ class Solver:
             self._note(stmt, warps)
         for name, tile in self.tiles.items():
             if tile.layout is not None:
-                self._anchor(name, tile.layout, tile.why or "given in the kernel")
+                self._check_given(name, tile.layout)
+                self._anchor(name, tile.layout, f"'{name}' is given in it")
         # wgmma first: its results cannot be converted while they are in flight, those of other products can.
         for stmt, warps in sorted(self.statements, key=lambda pair: isinstance(pair[0], ir.Mma)):
             self._anchor_matrix(stmt, warps)
@@ -151,6 +152,17 @@ class Solver:
         if group.layout is None:
             group.layout, group.why = layout, why
         group.matrix = group.matrix or matrix or isinstance(layout, MmaV2 | Wgmma | Mfma)
+
+    def _check_given(self, name: str, layout: DistributedLayout) -> None:
+        have, lanes = self.facts[name].warps or self.kernel.warps, warp_size(self.kernel)
+        if (layout.warps, layout.warp_size) == (have, lanes):
+            return
+        made = next(s for s, _ in self.statements if getattr(s, "dst", None) == name)
+        raise InferenceError(
+            f"the layout of '{name}' is for {layout.warps} warps of {layout.warp_size} threads ({layout}), but here "
+            f"run {have} warps of {lanes}",
+            made.span,
+        )
 
     def _anchor_matrix(self, stmt: ir.Stmt, warps: int) -> None:
         match stmt:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tilewright.layout import DistributedLayout, SharedLayout
 
 
+# Why a tile has a layout that the kernel writes.
+GIVEN = "given in the kernel"
+
+
 @dataclass(frozen=True, slots=True)
 class TileType:
     """A tile in registers: `shape` in elements, all extents powers of two.
@@ -28,6 +32,11 @@ class TileType:
     def with_layout(self, layout: DistributedLayout, why: str) -> TileType:
         """The same tile with a layout and its reason."""
         return replace(self, layout=layout, why=why)
+
+    @property
+    def bare(self) -> TileType:
+        """The same tile, whatever its layout."""
+        return self if self.layout is None else TileType(self.dtype, self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
