@@ -238,15 +238,19 @@ class Bindings:
         self.rename(index, target)
         return ir.TileRef(target)
 
+    def stored(self, expr: ir.Expr, wanted: str, node: Node) -> ir.Expr:
+        """The value that an expression has now, under a name of its own."""
+        target = self.unique(wanted, ScalarType())
+        self.emit(ir.Assign(target, expr, span=self.span(node)))
+        return Var(target)
+
     def kept(self, value: Value, wanted: str, node: Node, changes: Callable[[str], bool]) -> Value:
         """The value, with what it reads of variables that change stored under names of its own."""
 
         def scalar(expr: ir.Expr) -> ir.Expr:
             if not any(isinstance(e, Var) and changes(e.name) for e in ex.walk(expr)):
                 return expr
-            target = self.unique(wanted, ScalarType())
-            self.emit(ir.Assign(target, expr, span=self.span(node)))
-            return Var(target)
+            return self.stored(expr, wanted, node)
 
         match value:
             case ex.Int() | ex.Size() | ex.Var() | ex.Bin() | ex.Not() | ex.Item():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tree_sitter import Node
 
@@ -101,7 +102,16 @@ class Elaborator(Bindings):
             case "function_definition" | "class_definition" | "decorated_definition":
                 raise self.fault("TW005", "definitions inside a kernel are not supported; put helpers above it", node)
             case "while_statement":
-                raise self.fault("TW005", "'while' is not supported; use 'for … in range(…)'", node)
+                raise self.fault(
+                    "TW005", "'while' is not supported; use 'for … in range(…)' with the most turns it can take, and an "
+                    "'if' around what only some of them do", node,
+                )  # fmt: skip
+            case "break_statement" | "continue_statement":
+                word = node.type.removesuffix("_statement")
+                raise self.fault(
+                    "TW005", f"'{word}' is not supported: loops run to their end, which keeps barriers and pipelines "
+                    "countable; bound the range, or put what may be left out under an 'if'", node,
+                )  # fmt: skip
             case "assert_statement":
                 raise self.fault("TW005", "'assert' is not supported; state facts about sizes with tw.assume(…)", node)
             case other:
@@ -205,6 +215,15 @@ class Elaborator(Bindings):
         if loop.kind == "static":
             self.static_loop(loop, targets[0], body)
             return
+        span = self.span(node)
+        first: ir.Expr | None = None
+        step = -loop.step
+        if loop.kind == "range" and loop.step < 0:
+            # Counted upwards: the variable is the start less so many steps.
+            first = loop.lo if isinstance(loop.lo, Int | ex.Size) else self.stored(loop.lo, text(targets[0]), node)
+            turns = ex.cdiv(ex.sub(first, loop.hi), Int(step))
+            loop = replace(loop, lo=Int(0), hi=turns, step=1)
+            counter = self.unique(f"{text(targets[0])}_turn", ScalarType())
         variables = tuple(self.new_name(text(t), ScalarType()) for t in targets)
         before = dict(self.names)
         for t, v in zip(targets, variables, strict=True):
@@ -212,10 +231,13 @@ class Elaborator(Bindings):
         inside = frozenset(text(t) for t in targets)
         self.loop_depth += 1
         with self.filling() as filled:
+            if first is not None:
+                self.emit(ir.Assign(variables[0], ex.sub(first, ex.mul(Var(counter), Int(step))), span=span))
+                variables = (counter,)
             self.run_block(body)
         self.loop_depth -= 1
         self.leave_loop(before, inside, node)
-        self.emit(self.loop_statement(loop, variables, tuple(filled), self.span(node)))
+        self.emit(self.loop_statement(loop, variables, tuple(filled), span))
 
     def loop_statement(self, loop: RangeValue, variables: tuple[str, ...], body: ir.Block, span: Span) -> ir.Stmt:
         match loop.kind:

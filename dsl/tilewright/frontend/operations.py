@@ -135,7 +135,9 @@ class Operations(MemoryOperations):
 
     def op_range(self, node: Node, a: Value, b: Value = None, c: Value = Int(1)) -> Value:
         lo, hi = (Int(0), a) if b is None else (a, b)
-        step = self.step(node, c)
+        step = self.integer(node, c, "the step of a loop")
+        if step == 0:
+            raise self.fault("TW003", "the step of a loop is not 0", node)
         return RangeValue("range", self.scalar(node, lo, "the start"), self.scalar(node, hi, "the end"), step)
 
     def op_static_range(self, node: Node, start: Value, stop: Value = None, step: Value = Int(1)) -> Value:
@@ -144,9 +146,9 @@ class Operations(MemoryOperations):
         return replace(loop, kind="static")
 
     def step(self, node: Node, value: Value) -> int:
-        step = self.integer(node, value, "the step of a loop")
+        step = self.integer(node, value, "the step of a pipeline")
         if step < 1:
-            raise self.fault("TW003", f"the step of a loop is positive, not {step}", node)
+            raise self.fault("TW003", f"the step of a pipeline is positive, not {step}", node)
         return step
 
     def op_pipeline(
