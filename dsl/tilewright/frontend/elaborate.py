@@ -103,8 +103,8 @@ class Elaborator(Bindings):
                 raise self.fault("TW005", "definitions inside a kernel are not supported; put helpers above it", node)
             case "while_statement":
                 raise self.fault(
-                    "TW005", "'while' is not supported; use 'for … in range(…)' with the most turns it can take, and an "
-                    "'if' around what only some of them do", node,
+                    "TW005", "'while' is not supported; use 'for … in range(…)' with the most turns it can take, and "
+                    "an 'if' around what only some of them do", node,
                 )  # fmt: skip
             case "break_statement" | "continue_statement":
                 word = node.type.removesuffix("_statement")
@@ -220,7 +220,11 @@ class Elaborator(Bindings):
         step = -loop.step
         if loop.kind == "range" and loop.step < 0:
             # Counted upwards: the variable is the start less so many steps.
-            first = loop.lo if isinstance(loop.lo, Int | ex.Size) else self.stored(loop.lo, text(targets[0]), node)
+            first = (
+                loop.lo
+                if isinstance(loop.lo, Int | ex.Size)
+                else self.stored(loop.lo, f"{text(targets[0])}_start", node)
+            )
             turns = ex.cdiv(ex.sub(first, loop.hi), Int(step))
             loop = replace(loop, lo=Int(0), hi=turns, step=1)
             counter = self.unique(f"{text(targets[0])}_turn", ScalarType())

@@ -157,7 +157,7 @@ class Writer:
                 self.put(depth, f"{self.pick(changing)} {self.pick(['+=', '-=', '='])} {self.scalar(1)}")
             case 6:
                 name = self.fresh("i")
-                bounds = self.pick(["3", "0, K, 16", "pm, pm + 2", "0, N, 5"])
+                bounds = self.pick(["3", "0, K, 16", "pm, pm + 2", "0, N, 5", "K - 1, -1, -16", "pm, -2, -1"])
                 self.put(depth, f"for {name} in range({bounds}):")
                 self.scalars.append(name)
                 self.fixed.append(name)

@@ -1,0 +1,70 @@
+"""Loops through all layers: read, refused, printed, interpreted, lowered, compiled."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from reading import HEADER, read
+from tilewright.expand import expand
+from tilewright.interpret import run
+from tilewright.ir import nodes as ir
+from tilewright.lower import compile_lowered, lower
+from tilewright.printer import module_source
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
+TARGETS = ["sm_80", "sm_90a", "sm_100a", "gfx942"]
+
+BACKWARDS = """
+@tw.kernel(target="TARGET", warps=4)
+def backwards(X: Global[f32, M, N], Y: Global[f32, M], Z: Global[f32, M]):
+    for i in tw.tiles(tw.cdiv(M, 16)):
+        acc = tw.zeros(f32, (16,))
+        last = tw.zeros(f32, (16,))
+        for k in range((tw.cdiv(N, 32) - 1) * 32, -1, -32):
+            x = tw.load(X.tile((i * 16, k), (16, 32)), other=0.0)
+            acc = acc * 0.5 + tw.sum(x, axis=1)
+            for u in tw.static_range(2, -1, -1):
+                last = last + u * 1.0
+        tw.store(Y.tile((i * 16,), (16,)), acc)
+        tw.store(Z.tile((i * 16,), (16,)), last)
+"""
+
+
+def kernel(text: str, target: str = "sm_80") -> ir.Kernel:
+    module = read(HEADER + text.replace("TARGET", target))
+    assert not module.problems, [p.message for p in module.problems]
+    (unit,) = module.units
+    assert unit.kernel is not None, [p.message for p in unit.problems]
+    return unit.kernel
+
+
+def reads_back(explicit: ir.Kernel) -> bool:
+    """Whether what is printed is read as the same kernel."""
+    (unit,) = read(module_source(explicit)).units
+    assert unit.kernel is not None, [p.message for p in unit.problems]
+    return expand(unit.kernel).body == explicit.body
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (16, 32), (17, 33), (40, 100)])
+def test_a_loop_downwards_takes_the_turns_of_pythons_range(m: int, n: int) -> None:
+    x = np.random.default_rng(1).integers(-8, 9, (m, n)).astype(np.float32)
+    y, z = np.zeros(m, np.float32), np.zeros(m, np.float32)
+    run(expand(kernel(BACKWARDS)), [x, y, z])
+    expected = np.zeros(m, np.float32)
+    for k in range((-(-n // 32) - 1) * 32, -1, -32):
+        expected = expected * np.float32(0.5) + x[:, k : k + 32].sum(axis=1)
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(z, 3.0 * -(-n // 32))
+
+
+def test_a_loop_downwards_reads_back() -> None:
+    assert reads_back(expand(kernel(BACKWARDS)))
+
+
+@needs_triton
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_loop_downwards_compiles(target: str) -> None:
+    assert compile_lowered(lower(expand(kernel(BACKWARDS, target)))).num_warps == 4
