@@ -217,7 +217,7 @@ class Elaborator(Bindings):
             return
         span = self.span(node)
         first: ir.Expr | None = None
-        step = -loop.step
+        step, counter = -loop.step, ""
         if loop.kind == "range" and loop.step < 0:
             # Counted upwards: the variable is the start less so many steps.
             first = (
