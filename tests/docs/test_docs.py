@@ -13,7 +13,7 @@ import pytest
 import tilewright
 from reading import HEADER
 from specs.test_specs import blocks, mismatches, outcome
-from tilewright import surface, surface_instructions, surface_tiles
+from tilewright import surface, surface_instructions, surface_layouts, surface_tiles
 from tilewright.frontend.operations import Operations, public_names
 from tilewright.targets import TARGETS
 
@@ -126,7 +126,7 @@ VARIADIC = {"min", "max"}
 OPERATIONS = {n.removeprefix("op_"): getattr(Operations, n) for n in dir(Operations) if n.startswith("op_")}
 FUNCTIONS = {
     name: function
-    for module in (surface, surface_instructions, surface_tiles)
+    for module in (surface, surface_instructions, surface_layouts, surface_tiles)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__
 }

@@ -222,16 +222,18 @@ class Tags:
 
     # ------------------------------------------------------------------------------------------- statements about tags
 
-    def claimed(self, value: Value) -> Value:
-        """`value` with the coordinates that its tags claim along axes that have none of their own."""
+    def claimed(self, value: Value, displaced: frozenset[str]) -> Value:
+        """`value` with the coordinates that its tags claim along axes that have none, or a `displaced` one."""
         axes = list(value.axes)
         for name, tag in value.named:
             size = forms.atom(ex.Size(name))
             if isinstance(tag, Lost) or size not in self.program.dims:
                 continue
+            dim = self.program.dims.index(size)
             for i, axis in enumerate(axes):
-                if not isinstance(axis, Tag) and tag.element == tagging.parameter(i):
-                    axes[i] = replace(tag.base, dim=self.program.dims.index(size))
+                open_ = axis.dim == dim and name in displaced if isinstance(axis, Tag) else True
+                if open_ and tag.element == tagging.parameter(i):
+                    axes[i] = replace(tag.base, dim=dim)
         return replace(value, axes=tuple(axes))
 
     def mentioned(self, s: State, p: Process, o: said.OverElements, find: Find) -> list[Func | Lost | None]:

@@ -46,6 +46,8 @@ class TagFindings:
         moved = isinstance(lost.stmt, ir.Compute) and lost.stmt.op == "reshape"
         how = "went through a reshape of this axis" if moved else "combines elements of different coordinates"
         missing = f"{what} {how}, so it has no coordinate tag"
+        if code == "TW103" and not moved:
+            missing += "; if that is meant, name the value and say which coordinate it has with tw.tag"
         issue = Issue(
             code, subject, missing, o.stmt.span, self.report.role(p), dict(at(p)),
             (Related(lost.stmt.span, "the coordinate tag was lost here"),), unknown=missing,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
+from tilewright.ir.tagging import displaced
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import said
 from tilewright_analysis.async_.findings import Findings
@@ -46,7 +48,8 @@ class TagMachine(Machine):
         if held is None:
             return True
         tags = self.tags.expectations.given(p, o, held.named, self.tags.mentioned(s, p, o, self._held))
-        value = self.tags.claimed(replace(held, named=tags))
+        assert isinstance(o.about, ir.Tag)
+        value = self.tags.claimed(replace(held, named=tags), displaced(o.about))
         if isinstance(o.of, str):
             p.tiles[o.of] = value
         else:

@@ -20,7 +20,7 @@ from tilewright.interpret.tags import Axis, Tag, turned
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE, REDUCTIONS, SCANS
-from tilewright.ir.tagging import Holder, shown
+from tilewright.ir.tagging import Holder, displaced, shown
 from tilewright.tag_space import Space, SpaceError
 
 Array = npt.NDArray[Any]
@@ -122,7 +122,7 @@ def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
 def _tag(stmt: ir.Tag, operands: Operands) -> StepRun:
     shape = tag_space.held_shape(stmt.of, operands.types)
     space = tag_space.element_space(shape, stmt.uses, operands.types)
-    holder_of = _reader(operands)
+    holder_of, moved = _reader(operands), displaced(stmt)
 
     def run(process: Process) -> None:
         found = holder_of(process, stmt.of)
@@ -134,14 +134,14 @@ def _tag(stmt: ir.Tag, operands: Operands) -> StepRun:
         for name, value in stmt.tags:
             known = all(n in env for n in ex.names(value))
             new[name] = np.broadcast_to(tag_space.evaluate(value, env), shape) if known else None
-        tag = _claimed(process, replace(tag, named={**tag.named, **new}), new)
+        tag = _claimed(process, replace(tag, named={**tag.named, **new}), new, moved)
         found.tag = turned(tag) if isinstance(stmt.of, ir.BufRef) and stmt.of.transposed else tag
 
     return run
 
 
-def _claimed(process: Process, tag: Tag, new: Named) -> Tag:
-    """The tag with coordinates along axes that have none, where one of the new tags numbers such an axis."""
+def _claimed(process: Process, tag: Tag, new: Named, moved: frozenset[str]) -> Tag:
+    """The tag with coordinates along axes that have none, or a `moved` one, where a new tag numbers such an axis."""
     axes = list(tag.axes)
     for name, values in new.items():
         extent = next(
@@ -152,7 +152,8 @@ def _claimed(process: Process, tag: Tag, new: Named) -> Tag:
         for axis, held in enumerate(axes):
             first = int(values[(0,) * values.ndim])
             along: Array = np.indices(values.shape, sparse=True)[axis]
-            if held is None and bool(np.all(values == first + along)):
+            free = held is None or (name in moved and held.label == name)
+            if free and bool(np.all(values == first + along)):
                 axes[axis] = Axis(name, first, extent)
     return replace(tag, axes=tuple(axes))
 

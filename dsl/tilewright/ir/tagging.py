@@ -95,6 +95,33 @@ def holders(stmt: Tagging) -> tuple[Holder, ...]:
     return tuple(dict.fromkeys((*((stmt.of,) if isinstance(stmt, Tag) else ()), *(u.of for u in stmt.uses))))
 
 
+def displaced(stmt: Tag) -> frozenset[str]:
+    """The tags that the statement gives as those that the element has, plus or minus something that mentions no tag.
+
+    These say how far elements are moved on purpose. Unlike any other tag they cannot hide what coordinates show.
+    """
+    return frozenset(name for name, value in stmt.tags if _is_displaced(stmt, name, value))
+
+
+def _is_displaced(stmt: Tag, name: str, value: Expr) -> bool:
+    while isinstance(value, ex.Bin) and value.op in ("+", "-"):
+        if not _mentions(value.rhs):
+            value = value.lhs
+        elif value.op == "+" and not _mentions(value.lhs):
+            value = value.rhs
+        else:
+            return False
+    if not isinstance(value, Var) or not value.name.startswith("?"):
+        return False
+    use = stmt.uses[int(value.name[1:])]
+    here = tuple(parameter(i) for i in range(len(stmt.names)))
+    return (use.of, use.tag, use.index, use.thread) == (stmt.of, name, here, False)
+
+
+def _mentions(expr: Expr) -> bool:
+    return any(name.startswith("?") for name in ex.names(expr))
+
+
 def source(expr: Expr, uses: Sequence[TagUse], holder: Callable[[Holder], str], params: Mapping[str, str]) -> str:
     """Source text of an expression; `params` names the parameters."""
     named: dict[str, Expr] = {p: Var(text) for p, text in params.items()}
