@@ -363,6 +363,8 @@ class RoleCode:
     modes: list[tuple[int, int] | None] = field(default_factory=list[tuple[int, int] | None])
     live_slots: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     live_tiles: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    # Register operands of wgmma that get another value later, which must not be while a wgmma reads the one they have.
+    reassigned: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
 
 
 @dataclass(slots=True, eq=False)

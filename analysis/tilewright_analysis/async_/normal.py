@@ -138,7 +138,9 @@ class Normalizer:
                 tuple(map(token, p.products)), tuple(map(token, p.stores)),
                 tuple(tuple(map(token, g)) for g in p.copies), tuple(map(token, p.open)),
             ))  # fmt: skip
-            out.append(tuple(value(p.tiles[n]) for n in p.role.live_tiles[p.pc] if n in p.tiles))
+            live = p.role.live_tiles[p.pc]
+            out.append(tuple((n, value(p.tiles[n])) for n in live if n in p.tiles))
+            out.append(tuple((n, token(v.reader)) for n, v in sorted(p.tiles.items()) if n not in live))
             out.append(self._scalars(p, base))
         for place, v in sorted(s.content.items()):
             out.append((place, value(v)))
@@ -296,7 +298,11 @@ class Normalizer:
         return False
 
     def _forget(self, s: State) -> None:
-        """Drop trip counts of iterations that every process has left, what stages hold from then, and old groups."""
+        """Drop trip counts of iterations that every process has left, what stages hold from then, old groups, and
+        register tiles.
+        """
+        for p in s.processes:
+            _drop_tiles(p)
         self._shorten(s)
         gone: set[Instance] = set()
         for instance in s.oracles:
@@ -350,6 +356,23 @@ class Normalizer:
         if p.done or around is None:
             return True
         return p.pc >= around.end or (p.pc > around.start and p.outer > position)
+
+
+def _drop_tiles(p: Process) -> None:
+    """Drop register tiles that nothing reads again, and what is known to be complete about others.
+
+    What an operand held counts no more, but a wgmma may be reading its registers when they get another value.
+    """
+    live = p.role.live_tiles[p.pc] if not p.done else ()
+    reassigned = p.role.reassigned[p.pc] if not p.done else ()
+    kept: dict[str, Value] = {}
+    for name, v in p.tiles.items():
+        reader = v.reader if v.reader is not None and v.reader not in p.known else None
+        pending = v.pending if v.pending is not None and v.pending not in p.known else None
+        if name in live or (reader is not None and name in reassigned):
+            same = reader == v.reader and pending == v.pending
+            kept[name] = v if same else replace(v, reader=reader, pending=pending)
+    p.tiles = kept
 
 
 def _most_pending(role: c.RoleCode) -> tuple[int, int, int]:

@@ -153,5 +153,10 @@ def choice(scalars: Scalars, stmt: ir.If, groups: int) -> c.Choice:
     for block in (stmt.then, stmt.orelse):
         made = [instruction(scalars, s, groups) for s in block]
         parts.append(tuple(o for o in made if isinstance(o, c.Compute)))
-    names = {n for part in parts for o in part for n in (*o.reads, o.writes) if n is not None}
-    return c.Choice(parts[0], parts[1], stmt=stmt, reads=tuple(sorted(names)))
+    read: set[str] = set()
+    for part in parts:
+        written: set[str | None] = set()
+        for o in part:
+            read |= set(o.reads) - written
+            written.add(o.writes)
+    return c.Choice(parts[0], parts[1], stmt=stmt, reads=tuple(sorted(read)))

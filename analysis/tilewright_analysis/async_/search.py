@@ -61,87 +61,141 @@ def search(
     when nothing is found, but an issue may then be spurious. `fixed` sets trip counts of oracles to one number in all
     iterations.
     """
-    reporter = Findings(program, tracing)
-    deadline = time.perf_counter() + budget.seconds
-
-    def interrupted(steps: int) -> bool:
-        return steps > budget.steps or time.perf_counter() > deadline or (cancelled is not None and cancelled())
-
-    machine, normal = TensorMachine(program, reporter, interrupted), Normalizer(program, remember=tracing)
-    work: deque[State] = deque([State(program)])
-    seen: dict[Key, list[int]] = {}
-    exact: set[tuple[Key, tuple[int, ...]]] = set()
-    meets, stopped = 0, ""
-    fatal = False
-    limit = budget.states
-    while work:
-        s = work.popleft() if breadth_first else work.pop()
-        states = len(seen) + len(exact)
-        if until is None and limit == budget.states and reporter.found:
-            limit = min(limit, states + STATES_AFTER_VIOLATION)
-        if states > limit or machine.steps > budget.steps:
-            stopped = f"no end after {states} states and {machine.steps} steps"
-            if reporter.found:
-                stopped = "not decided because of the first violation"
-            break
-        if time.perf_counter() > deadline:
-            stopped = f"no end after {budget.seconds:g} s and {states} states"
-            break
-        if cancelled is not None and cancelled():
-            stopped = "cancelled"
-            break
-        try:
-            fork = machine.run(s)
-        except Violation:
-            fatal = True
-            if until is None or until <= reporter.violated():
-                break
-            continue
-        except Interrupted:
-            stopped = f"no end after {machine.steps} steps and {states} states"
-            break
-        except ZeroDivisionError:
-            stopped = "a scalar divides by zero"
-            break
-        if until is not None and until <= reporter.violated():
-            break
-        if fork is None:
-            continue
-        if fixed is not None and fork[0] in fixed:
-            s.oracles[fork[0], fork[1]] = (float(fixed[fork[0]]), float(fixed[fork[0]]))
-            work.append(s)
-            continue
-        key, knowledge, tokens = normal.key(s)
-        if meet:
-            old = seen.get(key)
-            if old is None:
-                seen[key] = knowledge
-            elif all(a & b == a for a, b in zip(old, knowledge, strict=True)):
-                continue
-            else:
-                meets += 1
-                seen[key] = both = [a & b for a, b in zip(old, knowledge, strict=True)]
-                normal.narrow(s, both, tokens)
-        else:
-            whole = (key, tuple(knowledge))
-            if whole in exact:
-                continue
-            exact.add(whole)
-        # Last in, first out: depth first ends loops as early as it can.
-        more, fewer = _fork(program, s, *fork, normal.beside(s, fork[0], fork[1]))
-        work.extend(x for x in ((fewer, more) if breadth_first else (more, fewer)) if x is not None)
-    complete = not work and not stopped and not fatal
+    exploration = _Exploration(program, budget, breadth_first, meet, tracing, until, fixed or {}, cancelled)
+    stopped = exploration.run()
+    machine, reporter = exploration.machine, exploration.reporter
     return Searched(
         reporter.found,
-        complete,
+        not stopped and not exploration.fatal and not exploration.work,
         stopped,
-        len(seen) + len(exact),
+        exploration.states,
         machine.steps,
-        meets,
+        exploration.meets,
         reporter.summands,
         held(program, machine.met, machine.wrong),
         machine.tags.ends,
     )
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A state at an undecided comparison, both of whose outcomes are to be followed. `waiting`: it is in the queue."""
+
+    state: State
+    fork: tuple[int, int, int]
+    knowledge: list[int]
+    waiting: bool = True
+
+
+class _Exploration:
+    """The queue of a search and what it has seen."""
+
+    def __init__(
+        self, program: c.Program, budget: Budget, breadth_first: bool, meet: bool, tracing: bool,
+        until: frozenset[tuple[str, str]] | None, fixed: dict[int, int], cancelled: Callable[[], bool] | None,
+    ) -> None:  # fmt: skip
+        self.program, self.budget, self.until, self.fixed = program, budget, until, fixed
+        # Merged states in the order in which they were first seen: most have met all that leads to them by then.
+        self.first_in_first_out = breadth_first or meet
+        self.meet = meet
+        self.cancelled = cancelled or (lambda: False)
+        self.deadline = time.perf_counter() + budget.seconds
+        self.reporter = Findings(program, tracing)
+        self.machine = TensorMachine(program, self.reporter, self._interrupted)
+        self.normal = Normalizer(program, remember=tracing)
+        self.work: deque[_Open] = deque()
+        self.seen: dict[Key, _Open] = {}
+        self.exact: set[tuple[Key, tuple[int, ...]]] = set()
+        self.meets = 0
+        self.fatal = False
+
+    @property
+    def states(self) -> int:
+        """How many different states there were."""
+        return len(self.seen) + len(self.exact)
+
+    def run(self) -> str:
+        """Follow all paths. Returns why it stopped early; nothing if it did not, or has found what it looked for."""
+        limit = self.budget.states
+        coming: list[State] = [State(self.program)]
+        try:
+            while True:
+                for s in coming:
+                    if self._arrives(s):
+                        return ""
+                if not self.work:
+                    return ""
+                if self.until is None and limit == self.budget.states and self._violated():
+                    limit = min(limit, self.states + STATES_AFTER_VIOLATION)
+                if self.states > limit or self.machine.steps > self.budget.steps:
+                    if self._violated():
+                        return "not decided because of the first violation"
+                    return f"no end after {self.states} states and {self.machine.steps} steps"
+                if time.perf_counter() > self.deadline:
+                    return f"no end after {self.budget.seconds:g} s and {self.states} states"
+                if self.cancelled():
+                    return "cancelled"
+                one = self.work.popleft() if self.first_in_first_out else self.work.pop()
+                one.waiting = False
+                beside = self.normal.beside(one.state, one.fork[0], one.fork[1])
+                more, fewer = _fork(self.program, one.state, *one.fork, beside)
+                # Ends loops as early as it can: breadth first because small counts come first, else as the last in.
+                order = (fewer, more) if self.first_in_first_out else (more, fewer)
+                coming = [x for x in order if x is not None]
+        except Interrupted:
+            return f"no end after {self.machine.steps} steps and {self.states} states"
+        except ZeroDivisionError:
+            return "a scalar divides by zero"
+
+    def _violated(self) -> bool:
+        """Whether anything was found. What is open about the end of a contraction says nothing against other states."""
+        ends = self.machine.tags.ends
+        harmless = {f"statement {store}" for store, loops in ends.items() if all(loop is not None for loop, _ in loops)}
+        return any(
+            code != "TW102" or subject not in harmless or not found.issue.unknown
+            for (code, subject), found in self.reporter.found.items()
+        )
+
+    def _interrupted(self, steps: int) -> bool:
+        return steps > self.budget.steps or time.perf_counter() > self.deadline or self.cancelled()
+
+    def _arrives(self, s: State) -> bool:
+        """Run `s` up to the next comparison and queue it unless it is known. True when the search is over."""
+        try:
+            fork = self.machine.run(s)
+            while fork is not None and fork[0] in self.fixed:
+                count = float(self.fixed[fork[0]])
+                s.oracles[fork[0], fork[1]] = (count, count)
+                fork = self.machine.run(s)
+        except Violation:
+            self.fatal = True
+            return self.until is None or self.until <= self.reporter.violated()
+        if self.until is not None and self.until <= self.reporter.violated():
+            return True
+        if fork is None:
+            return False
+        key, knowledge, tokens = self.normal.key(s)
+        if not self.meet:
+            whole = (key, tuple(knowledge))
+            if whole not in self.exact:
+                self.exact.add(whole)
+                self.work.append(_Open(s, fork, knowledge))
+            return False
+        old = self.seen.get(key)
+        if old is None:
+            self.seen[key] = new = _Open(s, fork, knowledge)
+            self.work.append(new)
+            return False
+        if all(a & b == a for a, b in zip(old.knowledge, knowledge, strict=True)):
+            return False
+        self.meets += 1
+        old.knowledge = [a & b for a, b in zip(old.knowledge, knowledge, strict=True)]
+        self.normal.narrow(s, old.knowledge, tokens)
+        old.state, old.fork = s, fork
+        if not old.waiting:
+            old.waiting = True
+            self.work.append(old)
+        return False
 
 
 def _fork(

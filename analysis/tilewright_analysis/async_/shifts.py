@@ -8,8 +8,10 @@ sound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import gcd, lcm
+from typing import TypeVar
 
 from tilewright.ir import expr as ex
 from tilewright_analysis.async_ import code as c
@@ -17,6 +19,7 @@ from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Facts, Form
 
 Shift = dict[str, tuple[int, int]]
+T = TypeVar("T", int, str)
 _NO_FACTS = Facts({}, {}, {})
 
 
@@ -35,14 +38,14 @@ class _NotPeriodic(Exception):
 
 
 def classify(role: c.RoleCode, uses: Uses) -> None:
-    """Fill in `modes`, `live_slots` and `live_tiles` of the role."""
+    """Fill in `modes`, `live_slots`, `live_tiles` and `reassigned` of the role."""
     periods, thresholds = reduce_slots(uses)
     by_index = {index: name for name, index in role.slots.items()}
     role.modes = [
         (periods[by_index[i]], thresholds.get(by_index[i], 0)) if by_index[i] in periods else None
         for i in range(len(role.slots))
     ]
-    role.live_slots, role.live_tiles = _liveness(role)
+    role.live_slots, role.live_tiles, role.reassigned = _liveness(role)
 
 
 def reduce_slots(uses: Uses) -> tuple[dict[str, int], dict[str, int]]:
@@ -154,33 +157,50 @@ def _shift(expr: ex.Expr, reduced: set[str], thresholds: dict[str, int]) -> Shif
     return go(expr)
 
 
-def _liveness(role: c.RoleCode) -> tuple[list[tuple[int, ...]], list[tuple[str, ...]]]:
-    """Per place in the code, the scalar slots and the register tiles that are read later; loop positions are apart."""
-    n = len(role.code)
-    slots: list[frozenset[int]] = [frozenset()] * (n + 1)
-    tiles: list[frozenset[str]] = [frozenset()] * (n + 1)
+def _liveness(role: c.RoleCode) -> tuple[list[tuple[int, ...]], list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Per place in the code: the scalar slots and the register tiles that are read later, and the register operands
+    that are assigned again while a wgmma may be reading them. Loop positions are apart.
+    """
     positions = frozenset(loop.slot for loop in role.loops)
-    operands = {o.a for o in role.code if isinstance(o, c.Wgmma) and isinstance(o.a, str)}
+    operands = frozenset(o.a for o in role.code if isinstance(o, c.Wgmma) and isinstance(o.a, str))
     operands |= {
         o.reads[0]
         for o in role.code
         if isinstance(o, c.Compute) and o.op.op == "convert_layout" and o.writes in operands
     }
+
+    def scalars(instr: c.Instr, live: frozenset[int]) -> frozenset[int]:
+        return ((live - {instr.sets}) if instr.sets is not None else live) | (instr.uses - positions)
+
+    def tiles(instr: c.Instr, live: frozenset[str]) -> frozenset[str]:
+        return (live - _written(instr)) | frozenset(instr.reads)
+
+    def in_flight(instr: c.Instr, live: frozenset[str]) -> frozenset[str]:
+        return live | (_written(instr) & operands)
+
+    return _backwards(role, scalars), _backwards(role, tiles), _backwards(role, in_flight)
+
+
+def _written(instr: c.Instr) -> frozenset[str]:
+    """The tiles that have a new value after an instruction, however it goes."""
+    if isinstance(instr, c.Choice):
+        then, orelse = (frozenset(o.writes for o in part if o.writes) for part in (instr.then, instr.orelse))
+        return then & orelse
+    return frozenset((instr.writes,)) if instr.writes is not None else frozenset()
+
+
+def _backwards(role: c.RoleCode, before: Callable[[c.Instr, frozenset[T]], frozenset[T]]) -> list[tuple[T, ...]]:
+    """The least solution of `live before = before(instruction, live after)`, per place in the code."""
+    found: list[frozenset[T]] = [frozenset[T]()] * (len(role.code) + 1)
     changed = True
     while changed:
         changed = False
-        for i in range(n - 1, -1, -1):
+        for i in range(len(role.code) - 1, -1, -1):
             instr = role.code[i]
-            follow = _successors(instr, i)
-            live = frozenset[int]().union(*(slots[j] for j in follow))
-            live = ((live - {instr.sets}) if instr.sets is not None else live) | (instr.uses - positions)
-            held = frozenset[str]().union(*(tiles[j] for j in follow))
-            # The value that a register operand had before counts until it is overwritten: a wgmma may be reading it.
-            made = {instr.writes} - operands if instr.writes is not None else set[str]()
-            held = (held - made) | frozenset(instr.reads)
-            if live != slots[i] or held != tiles[i]:
-                slots[i], tiles[i], changed = live, held, True
-    return [tuple(sorted(s)) for s in slots], [tuple(sorted(t)) for t in tiles]
+            live = before(instr, frozenset[T]().union(*(found[j] for j in _successors(instr, i))))
+            if live != found[i]:
+                found[i], changed = live, True
+    return [tuple(sorted(names)) for names in found]
 
 
 def _successors(instr: c.Instr, at: int) -> tuple[int, ...]:

@@ -368,7 +368,8 @@ class Run:
         try:
             moved = next(body)
         except StopIteration:
-            if p.products or p.stores or p.copies or p.open:
+            # Groups that hold no copy, committed to keep count, may stay.
+            if p.products or p.stores or any(p.copies) or p.open:
                 raise Bad("pending at exit") from None
             p.done = moved = True
             if all(q.done for q, _ in self.procs) and any(not w.done for q, _ in self.procs for w in q.tensor):
