@@ -1,9 +1,10 @@
-"""Activation functions as helpers, each used by a kernel over vectors of any length."""
+"""Activation functions as helpers, each used by a kernel over vectors of any length and of three element types."""
 
 import tilewright as tw
-from tilewright import Const, Global, f32
+from tilewright import Const, Global, bf16, f16, f32
 
 N = tw.sizes("N")
+T = tw.element_types(f32, f16, bf16)
 
 
 @tw.func
@@ -25,22 +26,22 @@ def silu_of(x):
 
 
 @tw.kernel(target="sm_80", warps=4, reference="Y = gelu(X)")
-def gelu(X: Global[f32, N], Y: Global[f32, N], *, BLOCK: Const = 1024):
+def gelu(X: Global[T, N], Y: Global[T, N], *, BLOCK: Const = 1024):
     for i in tw.tiles(tw.cdiv(N, BLOCK)):
-        x = tw.load(X.tile((i * BLOCK,), (BLOCK,)), other=0.0)
-        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), gelu_of(x))
+        x = tw.load(X.tile((i * BLOCK,), (BLOCK,)), other=0.0).to(f32)
+        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), gelu_of(x).to(T))
 
 
 @tw.kernel(target="sm_80", warps=4, reference='Y = gelu(X, approximate="tanh")')
-def gelu_tanh(X: Global[f32, N], Y: Global[f32, N], *, BLOCK: Const = 1024):
+def gelu_tanh(X: Global[T, N], Y: Global[T, N], *, BLOCK: Const = 1024):
     for i in tw.tiles(tw.cdiv(N, BLOCK)):
-        x = tw.load(X.tile((i * BLOCK,), (BLOCK,)), other=0.0)
-        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), gelu_tanh_of(x))
+        x = tw.load(X.tile((i * BLOCK,), (BLOCK,)), other=0.0).to(f32)
+        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), gelu_tanh_of(x).to(T))
 
 
 @tw.kernel(target="sm_80", warps=4, reference="Y = silu(GATE) * UP")
-def swiglu(GATE: Global[f32, N], UP: Global[f32, N], Y: Global[f32, N], *, BLOCK: Const = 1024):
+def swiglu(GATE: Global[T, N], UP: Global[T, N], Y: Global[T, N], *, BLOCK: Const = 1024):
     for i in tw.tiles(tw.cdiv(N, BLOCK)):
-        gate = tw.load(GATE.tile((i * BLOCK,), (BLOCK,)), other=0.0)
-        up = tw.load(UP.tile((i * BLOCK,), (BLOCK,)), other=0.0)
-        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), silu_of(gate) * up)
+        gate = tw.load(GATE.tile((i * BLOCK,), (BLOCK,)), other=0.0).to(f32)
+        up = tw.load(UP.tile((i * BLOCK,), (BLOCK,)), other=0.0).to(f32)
+        tw.store(Y.tile((i * BLOCK,), (BLOCK,)), (silu_of(gate) * up).to(T))

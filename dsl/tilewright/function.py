@@ -10,9 +10,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, overload
 
+from tilewright.arguments import ArgumentError
+from tilewright.dtypes import DType
 from tilewright.expand import expand
 from tilewright.frontend import KernelUnit, Module, parse_module
 from tilewright.interpret import RunReport, interpret
+from tilewright.interpret.numeric import accepted
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import show
 from tilewright.launching import Launcher
@@ -42,7 +45,7 @@ class KernelFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        consts: Mapping[str, int] | None = None,
+        consts: Mapping[str, int | str] | None = None,
         target: str | None = None,
         read: KernelUnit | None = None,
     ) -> None:
@@ -54,16 +57,19 @@ class KernelFunction:
         self.target = target
         self._read = read
         self._others: dict[object, KernelFunction] = {}
+        self._typed: dict[tuple[Any, ...], KernelFunction] = {}
         self._told = False
         self.report: Any = None
         """Of a kernel from `tune`: what was tried, a `tilewright_agent.variants.Optimization` with a `summary`."""
 
-    def using(self, target: str | None = None, **consts: int) -> KernelFunction:
-        """The kernel with other compile-time values or for another target: `gemm.using("sm_80", BM=64)`.
+    def using(self, target: str | None = None, **consts: int | DType) -> KernelFunction:
+        """The kernel with other compile-time values, element types or for another target: `gemm.using("sm_80", BM=64)`.
 
-        Equal values give the same object, so what was compiled for it is found again.
+        Equal values give the same object, so what was compiled for it is found again. An element type that is
+        chosen here (`T=tw.bf16`) is no longer that of the arguments.
         """
-        wanted, target = {**self.consts, **consts}, target or self.target
+        named = {name: value.name if isinstance(value, DType) else value for name, value in consts.items()}
+        wanted, target = {**self.consts, **named}, target or self.target
         key = (target, *sorted(wanted.items()))
         if key not in self._others:
             self._others.setdefault(key, KernelFunction(self.function, wanted, target, self._read))
@@ -107,7 +113,8 @@ class KernelFunction:
         Raises ArgumentError for arguments that do not fit, naming what each is and should be, and Violation for what no
         correct kernel does.
         """
-        return interpret(self.explicit, *arguments)
+        typed = self._of_types(arguments)
+        return typed.interpret(*arguments) if typed is not self else interpret(self.explicit, *arguments)
 
     def check(self) -> Any:
         """Verify; the result is a `tilewright_analysis.report.KernelReport`, whose `verdict` is "proved", …."""
@@ -155,6 +162,29 @@ class KernelFunction:
         return tuned
 
     @cached_property
+    def _types(self) -> tuple[tuple[str, int], ...]:
+        """Names of element types that arguments decide, each with the position of a tensor that has it."""
+        kernel = self.kernel
+        positions = {a.name: i for i, a in enumerate(kernel.arguments)}
+        free = (t for t in kernel.element_types if t.tensors and t.name not in self.consts)
+        return tuple((t.name, positions[t.tensors[0]]) for t in free)
+
+    def _of_types(self, arguments: Sequence[Any]) -> KernelFunction:
+        """This kernel for the element types of the arguments; a wrong number of them is for the launch to refuse."""
+        if not self._types or len(arguments) != len(self.kernel.arguments):
+            return self
+        key = tuple(getattr(arguments[at], "dtype", None) for _, at in self._types)
+        found = self._typed.get(key)
+        if found is None:
+            chosen: dict[str, DType] = {}
+            for (name, at), dtype in zip(self._types, key, strict=True):
+                param = next(t for t in self.kernel.element_types if t.name == name)
+                tensor = self.kernel.arguments[at].name
+                chosen[name] = _element_type(self.__name__, param, tensor, dtype)
+            found = self._typed[key] = self.using(None, **chosen)
+        return found
+
+    @cached_property
     def _launcher(self) -> Launcher:
         return Launcher(self.kernel, self.lower)
 
@@ -164,7 +194,8 @@ class KernelFunction:
         The first call with tensors of a kind compiles and checks; later ones only launch, and may be captured by a
         CUDA graph.
         """
-        launcher = self._launcher
+        typed = self._of_types(arguments) if self._types else self
+        launcher = typed._launcher
         launch = launcher.find(arguments)
         if launch is not None:
             launch(*arguments)
@@ -200,6 +231,17 @@ class KernelFunction:
         if path is None or not Path(path).exists():
             raise KernelError(f"the source of '{self.__name__}' is not in a file; kernels are read from their source")
         return SourceText(Path(path).read_bytes(), path)
+
+
+def _element_type(kernel: str, param: ir.TypeParam, tensor: str, dtype: object) -> DType:
+    """The choice of `param` that a tensor of `dtype` (of NumPy or torch) takes."""
+    name = str(dtype).removeprefix("torch.")
+    exact = [c for c in param.choices if c.torch == name]
+    # What NumPy does not have is given to the interpreter as bits.
+    for choice in exact or [c for c in param.choices if name in map(str, accepted(c))]:
+        return choice
+    known = ", ".join(c.torch for c in param.choices)
+    raise ArgumentError(f"{kernel}: {tensor} has elements of {name}; its element type {param.name} is one of {known}")
 
 
 @lru_cache(maxsize=32)

@@ -45,6 +45,17 @@ if TYPE_CHECKING:
             """A size, or one for each name."""
             ...
 
+    class element_types:
+        """Element types that each call decides among by its tensors, declared at module level.
+
+        The first is the default. `T = tw.element_types(f16, bf16)`, then `X: Global[T, N]` and `x.to(T)`;
+        `kernel.using(T=bf16)` chooses one.
+        """
+
+        def __new__(cls, *types: DType) -> Any:
+            """The default."""
+            ...
+
 else:
 
     def sizes(*names: str) -> Any:
@@ -53,6 +64,16 @@ else:
             raise ValueError('sizes are declared by name: M, N = tw.sizes("M", "N")')
         declared = tuple(Size(n) for n in names)
         return declared[0] if len(declared) == 1 else declared
+
+    def element_types(*types: DType) -> Any:
+        """Element types that each call decides among by its tensors, declared at module level.
+
+        The first is the default. `T = tw.element_types(f16, bf16)`, then `X: Global[T, N]` and `x.to(T)`;
+        `kernel.using(T=bf16)` chooses one.
+        """
+        if not types:
+            raise ValueError("tw.element_types needs at least one element type")
+        return types[0]
 
 
 def choice(*values: int) -> int:

@@ -21,7 +21,7 @@ class Configuration:
 
     unit: int
     kernel: str
-    values: tuple[tuple[str, int], ...]
+    values: tuple[tuple[str, int | str], ...]
 
     @property
     def name(self) -> str:
@@ -32,9 +32,12 @@ class Configuration:
 def configurations(units: Sequence[KernelUnit]) -> Iterator[Configuration]:
     """All points of the choices of each kernel; one for a kernel that offers none."""
     for number, unit in enumerate(units):
-        consts = [] if unit.kernel is None else [c for c in unit.kernel.consts if len(c.choices) > 1]
-        for values in product(*(c.choices for c in consts)):
-            yield Configuration(number, unit.name, tuple(zip((c.name for c in consts), values, strict=True)))
+        axes: list[tuple[str, Sequence[int | str]]] = []
+        if unit.kernel is not None:
+            axes += [(c.name, c.choices) for c in unit.kernel.consts if len(c.choices) > 1]
+            axes += [(t.name, [c.name for c in t.choices]) for t in unit.kernel.element_types if len(t.choices) > 1]
+        for values in product(*(choices for _, choices in axes)):
+            yield Configuration(number, unit.name, tuple(zip((name for name, _ in axes), values, strict=True)))
 
 
 def check_all(

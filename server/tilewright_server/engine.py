@@ -29,18 +29,24 @@ def parse(source: SourceText, previous: Module | None = None) -> Module:
     return parse_module(source, previous)
 
 
-def configured(unit: KernelUnit, target: str = "", constants: Mapping[str, int] | None = None) -> KernelUnit:
+def configured(unit: KernelUnit, target: str = "", constants: Mapping[str, int | str] | None = None) -> KernelUnit:
     """The unit for another target (empty: its own) and with those of `constants` that it has.
 
     Raises UsageError for a target that does not exist.
     """
     if target and target not in TARGETS:
         raise UsageError(f"unknown target {target}; there are {', '.join(TARGETS)}")
-    own = {c.name for c in unit.kernel.consts} if unit.kernel is not None else set[str]()
+    own = names_of_constants(unit)
     chosen = {name: value for name, value in (constants or {}).items() if name in own}
     if not target and not chosen:
         return unit
     return unit.with_consts(target or None, **chosen)
+
+
+def names_of_constants(unit: KernelUnit) -> set[str]:
+    """Names of the compile-time arguments and of the element types that a call decides."""
+    kernel = unit.kernel
+    return {c.name for c in (*kernel.consts, *kernel.element_types)} if kernel is not None else set()
 
 
 def load_verifier() -> None:

@@ -42,6 +42,10 @@ def facts_of(unit: KernelUnit, name: str) -> NameFacts | None:
         if const.name == name:
             choices = f"one of {', '.join(map(str, const.choices))}" if len(const.choices) > 1 else "no other choices"
             return NameFacts(name, f"Const = {const.value}", (f"compile-time value; {choices}",))
+    for types in kernel.element_types:
+        if types.name == name:
+            choices = ", ".join(map(str, types.choices))
+            return NameFacts(name, f"element type {types.value}", (f"tensors decide among {choices}",))
     for scalar in kernel.scalars:
         if scalar.name == name:
             kind = "one number" if scalar.dtype.is_float else "an integer of 32 bits, negative too"

@@ -15,9 +15,11 @@ from difflib import get_close_matches
 from tree_sitter import Node
 
 from tilewright import dtypes
+from tilewright.dtypes import DType
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import parts, text
 from tilewright.frontend.values import (
+    ElementTypes,
     Helper,
     Method,
     Points,
@@ -53,6 +55,9 @@ class Bindings:
         self.tensors: dict[str, ir.Param] = {}
         self.block: list[ir.Stmt] = []
         self.problems: list[Problem] = []
+        self.wanted_types: Mapping[str, str] = {}  # for names of tw.element_types, what this instance is made for
+        self.type_params: dict[str, ir.TypeParam] = {}  # those that the kernel uses
+        self.types_read: list[str] = []
         self.assumptions: list[ir.Assumption] = []
         self.contracts: list[ir.Contract] = []
         self.in_contract = False  # inside the argument of tw.assume: elements of tensors are values
@@ -104,7 +109,27 @@ class Bindings:
                 raise Silenced
             related = (Related(value.span, "here"),) if value.span else ()
             raise self.fault(value.code, f"'{name}' {value.why}", node, related)
-        return value
+        return self.element_type(value, node) if isinstance(value, ElementTypes) and not self.declarations else value
+
+    def element_type(self, types: ElementTypes, node: Node) -> DType:
+        """The type that a name of `tw.element_types` stands for in this instance of the kernel."""
+        held = self.type_params.get(types.name)
+        if held is None:
+            wanted = self.wanted_types.get(types.name, types.choices[0].name)
+            value = next((t for t in types.choices if t.name == wanted), None)
+            if value is None:
+                known = ", ".join(map(str, types.choices))
+                raise self.fault("TW009", f"'{types.name}' is one of the element types {known}, not {wanted}", node)
+            held = self.type_params[types.name] = ir.TypeParam(types.name, value, types.choices)
+        if held.choices != types.choices:
+            raise self.fault(
+                "TW004",
+                f"two names '{types.name}' of element types meet here, of {', '.join(map(str, held.choices))} and of "
+                f"{', '.join(map(str, types.choices))}; give one of them another name",
+                node,
+            )
+        self.types_read.append(types.name)
+        return held.value
 
     def suggestion(self, name: str) -> str:
         """' — did you mean …?' when a known name is close."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tree_sitter import Node
 
@@ -36,30 +36,35 @@ def elaborate_kernel(
     node: Node,
     base: int,
     scope: Mapping[str, Value],
-    consts: Mapping[str, int] | None = None,
+    consts: Mapping[str, int | str] | None = None,
     target: str | None = None,
 ) -> Elaborated:
     """Elaborate a `decorated_definition` node of a syntactically healthy kernel.
 
-    `base` is the byte where the kernel begins; spans are relative to it. `consts` and `target` override the defaults.
+    `base` is the byte where the kernel begins; spans are relative to it. `consts` and `target` override the defaults;
+    an element type is given by its name (`{"T": "bf16"}`).
     """
     work = Operations(base, scope)
     function = need(node, "definition")
     name_node = need(function, "name")
     options = _options(work, node)
-    params, scalars, constants = _parameters(work, need(function, "parameters"), consts or {})
-    unknown = sorted(set(consts or {}) - {c.name for c in constants})
-    if unknown:
-        known = ", ".join(c.name for c in constants) or "none"
-        work.problems.append(
-            work.fault(
-                "TW009", f"'{text(name_node)}' has no compile-time argument '{unknown[0]}'; it has {known}", name_node
-            ).problem
-        )
+    given = consts or {}
+    work.wanted_types = {name: value for name, value in given.items() if isinstance(value, str)}
+    numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
+    params, scalars, constants = _parameters(work, need(function, "parameters"), numbers)
     body = need(function, "body")
     work.counts = count_assignments(body)
     _variables(work, scalars)
     work.run_block(body)
+    known = [c.name for c in constants] + list(work.type_params)
+    unknown = sorted(set(numbers) - {c.name for c in constants} | work.wanted_types.keys() - work.type_params.keys())
+    if unknown and not (work.problems and unknown[0] in work.wanted_types):
+        name = unknown[0]
+        kind = "integer" if name in numbers else "element type"
+        wrong = f"takes no {kind} for '{name}'" if name in known else f"has no compile-time argument '{name}'"
+        work.problems.append(
+            work.fault("TW009", f"'{text(name_node)}' {wrong}; it has {', '.join(known) or 'none'}", name_node).problem
+        )
     stores = ir.Store | ir.TmaStore | ir.Scatter | ir.Atomic
     if not any(isinstance(s, stores) for s in ir.walk(tuple(work.block))) and not work.problems:
         work.problems.append(
@@ -89,7 +94,7 @@ def elaborate_kernel(
     kernel = ir.Kernel(
         text(name_node), target or options.target, options.warps, tuple(params), tuple(constants), tuple(sizes),
         tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node), options.registers,
-        tuple(work.contracts), tuple(scalars),
+        tuple(work.contracts), tuple(scalars), tuple(work.type_params.values()),
     )  # fmt: skip
     return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
 
@@ -175,7 +180,11 @@ def _parameters(
                 "TW003", f"'{name}' needs a type: Global[f16, M, K] for a tensor, Scalar[f32] or Scalar[i32] for a "
                 "number that each launch gives, Const for a compile-time value", p,
             )  # fmt: skip
+        work.types_read.clear()
         annotation = work.evaluate(parts(type_node)[0])
+        for used in work.types_read:
+            held = work.type_params[used]
+            work.type_params[used] = replace(held, tensors=(*held.tensors, name))
         if annotation == Builtin("Scalar"):
             raise work.fault("TW003", "Scalar needs an element type: Scalar[f32] or Scalar[i32]", type_node)
         if annotation == Builtin("Global"):

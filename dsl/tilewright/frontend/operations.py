@@ -16,10 +16,12 @@ from tilewright import dtypes
 from tilewright.dtypes import DType
 from tilewright.frontend.elaborate import SCALARS
 from tilewright.frontend.memory_operations import MemoryOperations
+from tilewright.frontend.tree import child, text
 from tilewright.frontend.values import (
     AnnotationValue,
     Builtin,
     Choices,
+    ElementTypes,
     Method,
     RangeValue,
     RoleValue,
@@ -233,6 +235,18 @@ class Operations(MemoryOperations):
         if not found:
             raise self.fault("TW005", "tw.choice needs at least one value", node)
         return Choices(found)
+
+    def op_element_types(self, node: Node, *types: Value) -> Value:
+        """Element types that a call decides among; they get the name they are assigned to."""
+        left = child(node.parent, "left") if node.parent is not None and node.parent.type == "assignment" else None
+        if not self.declarations or left is None or left.type != "identifier":
+            raise self.fault(
+                "TW005", "element types are declared at module level: T = tw.element_types(f16, bf16)", node
+            )
+        found = tuple(dict.fromkeys(self.dtype(node, t) for t in types))
+        if not found:
+            raise self.fault("TW005", "tw.element_types needs at least one element type", node)
+        return ElementTypes(text(left), found)
 
     def op_sizes(self, node: Node, *names: Value) -> Value:
         sizes: list[Value] = []

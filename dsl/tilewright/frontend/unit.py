@@ -21,6 +21,7 @@ class KernelUnit:
 
     `text` is the kernel with its decorators; all spans (in `kernel`, in `problems`) are relative to its first byte,
     which is byte `offset` of the file. `key` identifies the content: units with equal keys have equal IR and verdicts.
+    `types` are the element types chosen for names of `tw.element_types`; every instance made of the unit has them.
     """
 
     name: str
@@ -32,14 +33,17 @@ class KernelUnit:
     reference: str
     path: str
     scope: Mapping[str, Value] = field(repr=False, compare=False)
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def span(self) -> Span:
         """The kernel's whole text, as an absolute span."""
         return Span(self.offset, self.offset + len(self.text.encode()))
 
-    def with_consts(self, target: str | None = None, **consts: int) -> KernelUnit:
+    def with_consts(self, target: str | None = None, **consts: int | str) -> KernelUnit:
         """The unit with other compile-time values, or for another target, elaborated anew.
+
+        Element types are given by their names: `with_consts(BM=64, T="bf16")`.
 
         An unknown name or target becomes a problem of the result.
         """
@@ -47,9 +51,12 @@ class KernelUnit:
         node = next((n for n in parts(parse(data).root_node) if n.type == "decorated_definition"), None)
         if node is None or node.has_error:
             return self
-        done = elaborate_kernel(node, 0, self.scope, consts, target)
+        types = dict(self.types) | {name: value for name, value in consts.items() if isinstance(value, str)}
+        done = elaborate_kernel(node, 0, self.scope, consts | types, target)
         if target is not None and not known_target(target):
             message = f"unknown target '{target}'; known are {', '.join(TARGETS)}"
             done = Elaborated(None, (*done.problems, Problem("TW009", message, Span(0, 0))))
         suffix = ",".join(f"{k}={v}" for k, v in sorted(consts.items())) + f"@{target or ''}"
-        return replace(self, kernel=done.kernel, problems=done.problems, key=f"{self.key}[{suffix}]")
+        return replace(
+            self, kernel=done.kernel, problems=done.problems, key=f"{self.key}[{suffix}]", types=tuple(types.items())
+        )

@@ -123,6 +123,14 @@ class Choices:
     values: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ElementTypes:
+    """`T = tw.element_types(f16, bf16)`: an element type that each kernel call decides; the first is the default."""
+
+    name: str
+    choices: tuple[DType, ...]
+
+
 @dataclass(frozen=True)
 class Helper:
     """A function marked `@tw.func`, inlined where it is called. `base` is where its text begins in the file.
@@ -177,7 +185,7 @@ Value = (
     | DType | DistributedLayout | SharedLayout
     | Builtin | TilewrightModule | Tensor | TensorSlice | ir.View | ir.TileRef | SharedBuffer | TensorBuffer
     | ir.BufRef | Barriers | ir.BarRef | Method | RangeValue | RoleValue | AnnotationValue | Choices | Helper | Lambda
-    | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Condition | Points
+    | ElementTypes | Tagged | ir.Grouped | ir.RowMajor | ir.ColumnMajor | ir.Xcd | Condition | Points
     | Unusable
 )  # fmt: skip
 
@@ -235,6 +243,8 @@ def describe(value: Value) -> str:
             return kind
         case Choices():
             return "a choice"
+        case ElementTypes(choices=choices):
+            return f"one of the element types {', '.join(map(str, choices))}"
         case Helper(name=name):
             return f"the helper '{name}'"
         case Points(tensor=tensor):

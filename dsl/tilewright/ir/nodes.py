@@ -50,7 +50,7 @@ from tilewright.ir.expr import Expr, Size
 from tilewright.ir.expr import walk as walk_expr
 from tilewright.ir.gather import Gather, Scatter
 from tilewright.ir.orders import ColumnMajor, Grouped, Order, RowMajor, Xcd, xcd_number
-from tilewright.ir.parameters import Assumption, ConstParam, Contract, Param, ScalarParam
+from tilewright.ir.parameters import Assumption, ConstParam, Contract, Param, ScalarParam, TypeParam
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
 from tilewright.ir.types import Type
 from tilewright.source import NO_SPAN, Span
@@ -256,6 +256,7 @@ class Kernel:
     """Most registers of a thread, of a kernel without roles; None: what the compiler thinks best."""
     contracts: tuple[Contract, ...] = ()
     scalars: tuple[ScalarParam, ...] = ()
+    element_types: tuple[TypeParam, ...] = ()
 
     @property
     def arguments(self) -> tuple[Param | ScalarParam, ...]:
@@ -382,6 +383,7 @@ __all__ = [
     "Compute",
     "ComputeOp",
     "ConstParam",
+    "TypeParam",
     "Contract",
     "CpAsync",
     "CpCommit",

@@ -49,6 +49,19 @@ class ConstParam:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeParam:
+    """An element type that the arguments of a call decide: its value in this instance, the default first in `choices`.
+
+    `tensors` are the tensor arguments that are declared with it.
+    """
+
+    name: str
+    value: DType
+    choices: tuple[DType, ...]
+    tensors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Assumption:
     """A fact about sizes that the launch checks and the verifier may use; `expr` is a condition over sizes."""
 

@@ -121,6 +121,6 @@ def _print(rows: Sequence[bench_table.Row], names: bench_table.Columns, label: s
         print(text)
 
 
-def _unit(text: str, target: str, constants: dict[str, int]) -> KernelUnit:
+def _unit(text: str, target: str, constants: dict[str, int | str]) -> KernelUnit:
     path = KernelPath.parse(text)
     return engine.configured(engine.find_unit(engine.parse(sources.read(path.file)), path.kernel), target, constants)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tilewright import dtypes
 from tilewright.frontend import KernelUnit, Module
 from tilewright_analysis.report import KernelReport, Obligation
 from tilewright_server import engine, sources
@@ -47,7 +48,7 @@ def add_instance_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="the value of a compile-time argument, such as BM=64",
+        help="the value of a compile-time argument or element type, such as BM=64 or T=bf16",
     )
 
 
@@ -76,19 +77,24 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_status(results, strict=arguments.strict)
 
 
-def parse_constants(words: Sequence[str]) -> dict[str, int]:
-    """`["BM=64"]` as a mapping. Raises UsageError."""
-    constants: dict[str, int] = {}
+def parse_constants(words: Sequence[str]) -> dict[str, int | str]:
+    """`["BM=64", "T=bf16"]` as a mapping: whole numbers, and names of element types. Raises UsageError."""
+    constants: dict[str, int | str] = {}
     for word in words:
         name, _, value = word.partition("=")
+        if value.strip() in dtypes.ALL:
+            constants[name.strip()] = value.strip()
+            continue
         try:
             constants[name.strip()] = int(value, 0)
         except ValueError:
-            raise UsageError(f"--const {word}: write NAME=VALUE with a whole number, such as BM=64") from None
+            raise UsageError(
+                f"--const {word}: write NAME=VALUE with a whole number or an element type, such as BM=64 or T=bf16"
+            ) from None
     return constants
 
 
-def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int]) -> list[FileResult]:
+def check_paths(paths: Sequence[str], target: str, constants: Mapping[str, int | str]) -> list[FileResult]:
     """One result a file. Files of a folder that mention no kernel are left out. Raises UsageError."""
     modules = _modules(paths)
     _require_known(constants, modules)
@@ -147,7 +153,7 @@ def _bar(title: str, total: int) -> Generator[Callable[[int], None]]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def check_module(module: Module, target: str = "", constants: Mapping[str, int] | None = None) -> FileResult:
+def check_module(module: Module, target: str = "", constants: Mapping[str, int | str] | None = None) -> FileResult:
     """Check every kernel of a module; a crash of the verifier on one leaves the others checked."""
     reports: list[KernelReport] = []
     crashes: list[str] = []
@@ -168,9 +174,8 @@ def _check_unit(unit: KernelUnit) -> KernelReport:
     return replace(report, milliseconds=1000 * (time.perf_counter() - start))
 
 
-def _require_known(constants: Mapping[str, int], modules: Sequence[Module]) -> None:
-    kernels = [unit.kernel for module in modules for unit in module.units if unit.kernel is not None]
-    known = {const.name for kernel in kernels for const in kernel.consts}
+def _require_known(constants: Mapping[str, int | str], modules: Sequence[Module]) -> None:
+    known = {name for module in modules for unit in module.units for name in engine.names_of_constants(unit)}
     for name in constants.keys() - known:
         there = f"there are {', '.join(sorted(known))}" if known else "these kernels have none"
         raise UsageError(f"--const {name}: no kernel has this compile-time argument; {there}")
