@@ -128,6 +128,8 @@ class _Printer:
                 args = (
                     f'{ex.show(stmt.lo)}, {ex.show(stmt.hi)}, {stmt.step}, stages={stmt.stages}, roles="{stmt.roles}"'
                 )
+                if stmt.consumers != 1:
+                    args += f", consumers={stmt.consumers}"
                 if stmt.order != "load":
                     args += f', order="{stmt.order}"'
                 return [f"{pad}for {stmt.var} in tw.pipeline({args}):", *self.block(stmt.body, depth + 1)]

@@ -15,6 +15,7 @@ from tilewright.expand.grid import expand_tiles
 from tilewright.expand.names import Names
 from tilewright.expand.pieces import split_tiles
 from tilewright.expand.registers import expand_registers
+from tilewright.expand.rows import consumers_of, divide_rows
 from tilewright.expand.single import expand_single
 from tilewright.expand.split import expand_split
 from tilewright.expand.split_tensor import expand_split_tensor
@@ -44,10 +45,13 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     names = Names(kernel.types, {p.name for p in kernel.params} | set(kernel.sizes) | {c.name for c in kernel.consts})
     target = TARGETS[kernel.target]
     _check_target(kernel.body, target)
-    block = expand_tiles(split_tiles(kernel.body, names), names, target)
-    block = (
-        expand_split_tensor(kernel, block, names) if target.has("tcgen05") else expand_split(kernel.warps, block, names)
-    )
+    consumers = consumers_of(kernel.body)
+    block = divide_rows(kernel, names, consumers)
+    block = expand_tiles(split_tiles(block, names), names, target)
+    if target.has("tcgen05"):
+        block = expand_split_tensor(kernel, block, names)
+    else:
+        block = expand_split(kernel, block, names, consumers, target)
     allocations, block = (expand_single if target.has("cp_async") else expand_registers)(block, names)
     block = allocations + block
     block = ir.rewrite(block, lambda stmt: _route(stmt, target))
@@ -60,7 +64,7 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
             kernel.span,
         )
     _check_layouts(kernel, block)
-    return kernel.with_body(block, _used(block, names))
+    return replace(kernel.with_body(block, _used(block, names)), warps=kernel.warps // consumers)
 
 
 def _check_layouts(kernel: ir.Kernel, block: ir.Block) -> None:
@@ -89,6 +93,12 @@ def _check_target(block: ir.Block, target: Target) -> None:
                     'use roles="single"',
                     stmt.span,
                 )
+            case ir.Pipeline(consumers=consumers) if consumers > 1 and not target.has("wgmma"):
+                raise ExpansionError(
+                    "TW009",
+                    f"consumers={consumers} divides the rows of wgmma, which {target.name} does not have; leave it out",
+                    stmt.span,
+                )
             case ir.Load(via="tma") | ir.Store(via="tma") if target.backend != "cuda":
                 raise ExpansionError("TW009", f'{target.name} has no TMA; leave via="tma" out', stmt.span)
             case ir.Load(via="buffer") | ir.Store(via="buffer") if not target.has("buffer_load"):
@@ -107,7 +117,11 @@ def _route(stmt: ir.Stmt, target: Target) -> ir.Block | None:
             return (replace(stmt, via="direct"),)
         case ir.Load(via="tma" | "cp_async"):
             raise ExpansionError(
-                "TW009", f'via="{stmt.via}" needs a tw.pipeline loop around it; use via="direct" here', stmt.span
+                "TW009",
+                f'via="{stmt.via}" needs a tw.pipeline loop around it'
+                + (', or one with roles="split" after it' if stmt.via == "tma" else "")
+                + '; use via="direct" here',
+                stmt.span,
             )
         case ir.Store(via="auto"):
             return (replace(stmt, via="direct"),)
@@ -118,7 +132,26 @@ def _route(stmt: ir.Stmt, target: Target) -> ir.Block | None:
 
 
 def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
-    """`via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on.
+    """Bulk stores of each thread of control."""
+    if not any(isinstance(s, ir.Roles) for s in block):
+        allocations, body = _bulk_stores(block, names)
+        return allocations + body
+    added: ir.Block = ()
+    out: list[ir.Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, ir.Roles):
+            roles: list[ir.Role] = []
+            for role in stmt.roles:
+                allocations, body = _bulk_stores(role.body, names)
+                added += allocations
+                roles.append(replace(role, body=body))
+            stmt = replace(stmt, roles=tuple(roles))
+        out.append(stmt)
+    return (*added, *out)
+
+
+def _bulk_stores(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]:
+    """Allocations, and `block` with its stores. `via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on.
 
     Before the tile is written again, and before the role ends, the copy must have read it. Stores that follow each
     other in one block have a tile each and may be in flight together.
@@ -149,9 +182,7 @@ def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
         return store(stmt) if _is_bulk(stmt) else None
 
     block = ir.rewrite(block, change)
-    if not buffers:
-        return block
-    return tuple(allocations) + _drain(block)
+    return tuple(allocations), _drain(block) if buffers else block
 
 
 def _in_flight(block: ir.Block, names: Names) -> int:
@@ -175,20 +206,9 @@ def _blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 def _drain(block: ir.Block) -> ir.Block:
-    """A wait for all bulk stores at the end of each thread of control that issues some."""
-
-    def wait(stmts: ir.Block) -> ir.Block:
-        issued = [s for s in ir.walk(stmts) if isinstance(s, ir.TmaStore)]
-        if not issued:
-            return stmts
-        return (*stmts, ir.TmaStoreWait(0, span=issued[-1].span, note="shared memory is read until the store is done"))
-
-    if any(isinstance(s, ir.Roles) for s in block):
-        return tuple(
-            replace(s, roles=tuple(replace(r, body=wait(r.body)) for r in s.roles)) if isinstance(s, ir.Roles) else s
-            for s in block
-        )
-    return wait(block)
+    """`block` of a thread of control that issues bulk stores, with a wait for all of them at its end."""
+    span = [s for s in ir.walk(block) if isinstance(s, ir.TmaStore)][-1].span
+    return (*block, ir.TmaStoreWait(0, span=span, note="shared memory is read until the store is done"))
 
 
 def _used(block: ir.Block, names: Names) -> dict[str, Type]:

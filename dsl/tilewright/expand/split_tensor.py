@@ -17,14 +17,8 @@ from dataclasses import dataclass
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
-from tilewright.expand.split import (
-    LOAD_REGISTERS,
-    Ring,
-    load_loop,
-    make_ring,
-    only_control,
-    replace_pipelines,
-)
+from tilewright.expand.rings import Ring, load_loop, make_ring
+from tilewright.expand.split import LOAD_REGISTERS, only_control, replace_pipelines
 from tilewright.expand.split import split_pipelines as pipelines
 from tilewright.expand.staging import of_stages
 from tilewright.ir import expr as ex
@@ -93,7 +87,7 @@ def expand_split_tensor(kernel: ir.Kernel, block: ir.Block, names: Names) -> ir.
 
 
 def _sums(loop: ir.Pipeline, block: ir.Block, share: int, names: Names, allocations: list[ir.Stmt]) -> _Sums:
-    ring = make_ring(block, loop, names, allocations)
+    ring = make_ring(block, loop, names, allocations, frozenset())
     product = _product(ring, block)
     tile = names.types[product.dst]
     assert isinstance(tile, TileType)
@@ -160,10 +154,10 @@ def _is_zero(value: ir.Operand) -> bool:
 
 def _multiply(sums: _Sums) -> ir.Block:
     ring, loop, span = sums.ring, sums.ring.loop, sums.ring.loop.span
-    stages = {r.dst: r.stage(ring.stage) for r in ring.reads}
-    empty = ir.BarRef(ring.empty, ring.stage)
+    stages = {r.dst: r.stage(ring.stage()) for r in ring.reads}
+    empty = ir.BarRef(ring.groups[0].empty, ring.stage())
     body = (
-        ir.BarrierWait(ir.BarRef(ring.full, ring.stage), ring.parity, span=span, note="the stage has been filled"),
+        ir.BarrierWait(ir.BarRef(ring.groups[0].full, ring.stage()), ring.parity(), span=span, note="the stage has been filled"),
         *_said_of_stages(ring),
         ir.Tcgen05(
             sums.ref, stages[sums.product.a], stages[sums.product.b], ex.less(loop.lo, Var(loop.var)), empty,
@@ -185,7 +179,7 @@ def _said_of_stages(ring: Ring) -> ir.Block:
     inside = {s.dst for s in ring.rest if isinstance(s, ir.Assign)}
     out: list[ir.Stmt] = []
     said = tuple(s for s in ring.rest if isinstance(s, ir.Tag | ir.ExpectTags))
-    for stmt in of_stages(said, ring.loads, ring.reads, ring.stage, frozenset[str]()):
+    for stmt in of_stages(said, ring.loads, ring.reads, ring.stage(), frozenset[str]()):
         assert isinstance(stmt, ir.Tag | ir.ExpectTags)
         exprs = [e for _, e in stmt.tags] if isinstance(stmt, ir.Tag) else [stmt.cond]
         other = [h for h in holders(stmt) if isinstance(h, str)] + [n for e in exprs for n in ex.names(e) & inside]

@@ -234,6 +234,11 @@ def _check_ahead(loop: ir.Pipeline, view: ir.View, load: ir.Load) -> None:
                 f"this load runs ahead, but its place depends on '{bad[0]}', which its own iteration computes",
                 load.span,
             )
+    check_zeros(load)
+
+
+def check_zeros(load: ir.Load) -> None:
+    """Refuses a load into shared memory that fills with something else."""
     if load.other not in (None, 0.0):
         raise ExpansionError(
             "TW009",

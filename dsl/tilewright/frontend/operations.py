@@ -36,6 +36,7 @@ from tilewright.ir.expr import Int
 from tilewright.targets import TARGETS
 
 _MOST_DIES = 64
+_MOST_CONSUMERS = 3  # with the role that loads, four warpgroups of at least 160 registers a thread would not fit
 _ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
@@ -155,7 +156,7 @@ class Operations(MemoryOperations):
 
     def op_pipeline(
         self, node: Node, lo: Value, hi: Value, step: Value, *, stages: Value = Int(3), roles: Value = "single",
-        order: Value = "load",
+        order: Value = "load", consumers: Value = Int(1),
     ) -> Value:  # fmt: skip
         count = self.integer(node, stages, "stages")
         if roles not in ("split", "single"):
@@ -170,6 +171,13 @@ class Operations(MemoryOperations):
             )
         if not 2 <= count <= 32:
             raise self.fault("TW009", f"a pipeline has 2 to 32 stages, not {count}", node)
+        computing = self.integer(node, consumers, "the number of consumers")
+        if not 1 <= computing <= _MOST_CONSUMERS:
+            raise self.fault("TW009", f"a pipeline has 1 to {_MOST_CONSUMERS} consumers, not {computing}", node)
+        if computing > 1 and roles == "single":
+            raise self.fault(
+                "TW009", f'consumers={computing} is for roles="split": single roles load what they compute on', node
+            )
         return RangeValue(
             "pipeline",
             self.scalar(node, lo, "the start"),
@@ -178,6 +186,7 @@ class Operations(MemoryOperations):
             count,
             str(roles),
             first=str(order),
+            consumers=computing,
         )
 
     def op_tiles(self, node: Node, *counts: Value, order: Value = ir.RowMajor(), persistent: Value = Int(0)) -> Value:

@@ -96,6 +96,7 @@ class RangeValue:
     order: ir.Order = ROW_MAJOR
     persistent: bool = False
     first: str = "load"
+    consumers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

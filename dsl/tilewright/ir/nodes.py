@@ -205,6 +205,7 @@ class Pipeline(Stmt):
 
     `split`: one role loads (TMA), another computes (wgmma). `single`: every warp issues cp.async and computes (mma_v2),
     and `order` says which comes first in an iteration: loads for a later one, or what the iteration computes.
+    `consumers` (split): how many roles compute, each its part of the rows, from the same stages.
     """
 
     var: str
@@ -215,6 +216,7 @@ class Pipeline(Stmt):
     roles: Literal["split", "single"]
     body: Block
     order: Literal["load", "compute"] = "load"
+    consumers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,14 +353,15 @@ def is_explicit(kernel: Kernel) -> bool:
 
 
 @cache
-def _operand_names(kind: type[Stmt]) -> tuple[str, ...]:
+def operand_names(kind: type[Stmt]) -> tuple[str, ...]:
+    """Names of a statement's own fields, without inner blocks, place and note."""
     own = ("span", "note", "body", "then", "orelse", "roles")
     return tuple(f.name for f in fields(kind) if f.name not in own)
 
 
 def operands(stmt: Stmt) -> Iterator[object]:
     """The values of a statement's own fields (not of inner blocks), flattened one level."""
-    for name in _operand_names(type(stmt)):
+    for name in operand_names(type(stmt)):
         value = getattr(stmt, name)
         if isinstance(value, tuple):
             yield from value  # pyright: ignore[reportUnknownVariableType]
@@ -435,6 +438,7 @@ __all__ = [
     "Xcd",
     "children",
     "is_explicit",
+    "operand_names",
     "operands",
     "rewrite",
     "walk",

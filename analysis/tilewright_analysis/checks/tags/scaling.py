@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tilewright.ir import nodes as ir
+from tilewright.ir.dataflow import exposed
 from tilewright.ir.expr import Int
 
 from ...context import KernelContext
@@ -175,7 +176,9 @@ class Scaling:
 
     def _loop(self, stmt: ir.Stmt, body: ir.Block, values: Values) -> None:
         inside = {id(s) for s in ir.walk(body)}
-        carried = sorted(n for n in self._assigned(body) if n in values)
+        # What the loop itself reads of a turn before comes first: its names stand for the references of both.
+        read = exposed(body)
+        carried = sorted((n for n in self._assigned(body) if n in values), key=lambda n: (n not in read, n))
         head = dict(values)
         ends: list[Values] = []
         for turn in range(_ROUNDS):
