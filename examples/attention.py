@@ -1,22 +1,22 @@
-"""Flash attention, forward: softmax(Q K^T / sqrt(D)) V for heads of 128, without or with a causal mask, and GQA.
+"""Flash attention, forward: softmax(Q K^T / sqrt(D)) V, without or with a causal mask, and GQA. Any lengths.
 
-Two roles own 64 query rows each and share what a third one loads: rings of keys and values with barriers of their own.
-A consumer issues the scores of the next block before it turns to the ones at hand, so that the tensor cores multiply
-while it takes exponentials; the probabilities go into the second product straight from registers. Only blocks that
-cross the last key or the diagonal are masked, and under a causal mask the loop ends at the diagonal: the verifier shows
-that what it leaves out would have been zero.
+The kernel says what moves and what is computed, one tile of queries after the other. From the body of its pipeline
+follows how: the tile of queries stays in shared memory, keys and values come through rings of their own, two roles
+compute half of the rows each, and the scores of the next block are multiplied while this one takes exponentials.
+`attention_instructions.py` is nearly what it expands to.
 
-GROUP query heads share keys and values (GQA). Any lengths, also of one row.
+Only blocks that cross the last key or the diagonal are masked, and under a causal mask the loop ends at the diagonal:
+the verifier shows that what it leaves out would have been zero. Heads of 64, 96, 128 and 256 are known to work; larger
+ones want smaller blocks of keys. GROUP query heads share keys and values.
 """
 
 import tilewright as tw
 from tilewright import Const, Global, f16, f32
 
 HEADS, M, N = tw.sizes("HEADS", "M", "N")  # heads of keys and values over all sequences, queries, keys
-D = 128
+D: int = 128
 GROUP: int = 1  # query heads that share the keys and values of one (GQA)
-LOG2E = 1.4426950408889634
-SCALE = D**-0.5 * LOG2E  # exp2 takes scores in units of log 2
+SCALE = D**-0.5 * 1.4426950408889634  # exp2 takes scores in units of log 2
 
 
 @tw.func
@@ -30,40 +30,36 @@ def masked(s, row, col, CAUSAL):
 
 
 @tw.func
-def end(t, CAUSAL):
-    """Where the keys of a tile of queries end: the last of its 128 queries sees none behind its own place if causal."""
+def end(row, CAUSAL):
+    """Where the keys of the queries before `row` end: they see none behind their own place if causal."""
     if CAUSAL:
-        return min(N, t % tw.cdiv(M, 128) * 128 + 128)
+        return min(N, row)
     else:
         return N
 
 
-@tw.func
-def attend(part, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v_empty, BN, STAGES, CAUSAL):
-    """One of the two roles that compute: rows 64 * part and on of each tile of 128."""
-    for t in tw.programs(tw.cdiv(M, 128) * HEADS * GROUP):
-        head, row = t // tw.cdiv(M, 128), t % tw.cdiv(M, 128) * 128 + part * 64
-        tw.wait(q_full[part], 0)
-        tw.wait(k_full[0], 0)
-        s = tw.wgmma(q_tile[part], k_ring[0].T, tw.zeros(f32, (64, BN)))
-        tw.wgmma_wait(0)
-        tw.arrive(k_empty[0])
-        if BN > N or row + 1 < CAUSAL * BN:
-            s = masked(s, row, 0, CAUSAL)
-        m = tw.max(s, axis=1) * SCALE
-        p = tw.exp2(s * SCALE - m[:, None])
-        total = tw.sum(p, axis=1)
-        weights = p.to(f16)
-        o = tw.zeros(f32, (64, D))
-        it = 0
-        for j in range(BN, end(t, CAUSAL), BN):
-            k_stage, v_stage = (it + 1) % STAGES, it % STAGES
-            tw.wait(k_full[k_stage], (it + 1) // STAGES % 2)
-            s = tw.wgmma(q_tile[part], k_ring[k_stage].T, tw.zeros(f32, (64, BN)))
-            tw.wait(v_full[v_stage], it // STAGES % 2)
-            o = tw.wgmma(weights, v_ring[v_stage], o)
-            tw.wgmma_wait(1)  # the scores are there, the product with the values goes on
-            tw.arrive(k_empty[k_stage])
+@tw.kernel(target="sm_90a", warps=8)
+def attention(
+    Q: Global[f16, HEADS * GROUP, M, D],
+    K: Global[f16, HEADS, N, D],
+    V: Global[f16, HEADS, N, D],
+    OUT: Global[f16, HEADS * GROUP, M, D],
+    *,
+    BM: Const = 128,
+    BN: Const = 128,
+    STAGES: Const = 2,
+    CAUSAL: Const = 0,  # 1: queries see keys up to their own place
+):
+    for head, i in tw.tiles(HEADS * GROUP, tw.cdiv(M, BM)):
+        row = i * BM
+        q = tw.load(Q[head].tile((row, 0), (BM, D)), via="tma")
+        m = tw.full(f32, (BM,), -tw.inf)
+        total = tw.zeros(f32, (BM,))
+        o = tw.zeros(f32, (BM, D))
+        for j in tw.pipeline(0, end(row + BM, CAUSAL), BN, stages=STAGES, roles="split", consumers=2):
+            k = tw.load(K[head // GROUP].tile((j, 0), (BN, D)), via="tma")
+            v = tw.load(V[head // GROUP].tile((j, 0), (BN, D)), via="tma")
+            s = tw.mma(q, k.T, tw.zeros(f32, (BM, BN)))
             if j + BN > N or CAUSAL * (j + BN) > row + 1:
                 s = masked(s, row, j, CAUSAL)
             m_new = tw.maximum(m, tw.max(s, axis=1) * SCALE)
@@ -71,56 +67,5 @@ def attend(part, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v
             p = tw.exp2(s * SCALE - m_new[:, None])
             total = total * alpha + tw.sum(p, axis=1)
             m = m_new
-            tw.wgmma_wait(0)
-            tw.arrive(v_empty[v_stage])
-            o = o * alpha[:, None]
-            weights = p.to(f16)  # only now: the product before it read these registers
-            it += 1
-        tw.wait(v_full[it % STAGES], it // STAGES % 2)
-        o = tw.wgmma(weights, v_ring[it % STAGES], o)
-        tw.wgmma_wait(0)
-        tw.arrive(v_empty[it % STAGES])
-        tw.store_shared(q_tile[part], (o / total[:, None]).to(f16))
-        tw.fence_async()
-        if row < M:
-            tw.tma_store(OUT[head].tile((row, 0), (64, D)), q_tile[part])
-        tw.tma_store_wait(0)
-
-
-@tw.kernel(target="sm_90a", warps=4)
-def attention(
-    Q: Global[f16, HEADS * GROUP, M, 128],
-    K: Global[f16, HEADS, N, 128],
-    V: Global[f16, HEADS, N, 128],
-    OUT: Global[f16, HEADS * GROUP, M, 128],
-    *,
-    BN: Const = 128,
-    STAGES: Const = 2,
-    CAUSAL: Const = 0,  # 1: queries see keys up to their own place
-):
-    q_tile = tw.shared(f16, (2, 64, D))
-    k_ring = tw.shared(f16, (STAGES, BN, D))
-    v_ring = tw.shared(f16, (STAGES, BN, D))
-    q_full = tw.barrier(2)
-    k_full = tw.barrier(STAGES)
-    k_empty = tw.barrier(STAGES, arrivals=2)
-    v_full = tw.barrier(STAGES)
-    v_empty = tw.barrier(STAGES, arrivals=2)
-    with tw.role("upper", warps=4):
-        attend(0, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v_empty, BN, STAGES, CAUSAL)
-    with tw.role("lower", warps=4, registers=240):
-        attend(1, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v_empty, BN, STAGES, CAUSAL)
-    with tw.role("load", warps=1, registers=24):
-        for t in tw.programs(tw.cdiv(M, 128) * HEADS * GROUP):
-            head, row = t // tw.cdiv(M, 128), t % tw.cdiv(M, 128) * 128
-            for part in tw.static_range(2):
-                tw.expect(q_full[part], 64 * D * 2)
-                tw.tma_load(Q[head].tile((row + part * 64, 0), (64, D)), q_tile[part], q_full[part])
-            for j in range(0, end(t, CAUSAL), BN):
-                it = j // BN
-                tw.wait(k_empty[it % STAGES], it // STAGES % 2 ^ 1)
-                tw.expect(k_full[it % STAGES], BN * D * 2)
-                tw.tma_load(K[head // GROUP].tile((j, 0), (BN, D)), k_ring[it % STAGES], k_full[it % STAGES])
-                tw.wait(v_empty[it % STAGES], it // STAGES % 2 ^ 1)
-                tw.expect(v_full[it % STAGES], BN * D * 2)
-                tw.tma_load(V[head // GROUP].tile((j, 0), (BN, D)), v_ring[it % STAGES], v_full[it % STAGES])
+            o = tw.mma(p.to(f16), v, o * alpha[:, None])
+        tw.store(OUT[head].tile((row, 0), (BM, D)), (o / total[:, None]).to(f16), via="tma")

@@ -99,7 +99,9 @@ def examples() -> list[KernelUnit]:
 # What they write is no expression of the language of references; tests/examples compares it with NumPy. Parts of a sum
 # whose number is a size, rows whose matrix depends on offsets, a softmax over as many tokens as a sequence has, and
 # attention whose mask is a compile-time value.
-UNSAID = frozenset(("split_k_gemm", "split_k_gemm_sm80", "moe_gemm", "paged_decode", "attention"))
+UNSAID = frozenset(
+    ("split_k_gemm", "split_k_gemm_sm80", "moe_gemm", "paged_decode", "attention", "attention_instructions")
+)
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda u: f"{u.path}:{u.name}")

@@ -1,4 +1,4 @@
-"""Flash attention: proved at every choice, right at odd lengths, and its faults are found or left open."""
+"""Flash attention, as a policy and in instructions: proved at every choice, right at odd lengths, its faults found."""
 
 from __future__ import annotations
 
@@ -16,10 +16,22 @@ from tilewright.lower import compile_lowered, lower
 from tilewright_analysis import KernelReport, check_kernel
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
-TEXT = (Path(__file__).parents[2] / "examples" / "attention.py").read_text(encoding="utf-8")
-FULL = TEXT
-CAUSAL = TEXT.replace("CAUSAL: Const = 0", "CAUSAL: Const = 1")
-GROUPED = CAUSAL.replace("GROUP: int = 1", "GROUP = 4")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+POLICY = (EXAMPLES / "attention.py").read_text(encoding="utf-8")
+INSTRUCTIONS = (EXAMPLES / "attention_instructions.py").read_text(encoding="utf-8")
+both = pytest.mark.parametrize("text", [POLICY, INSTRUCTIONS], ids=["policy", "instructions"])
+
+
+def causal(text: str) -> str:
+    return text.replace("CAUSAL: Const = 0", "CAUSAL: Const = 1")
+
+
+def heads(size: int, element: str = "f16") -> str:
+    text = POLICY.replace("D: int = 128", f"D: int = {size}").replace("f16", element)
+    return text.replace("BN: Const = 128", f"BN: Const = {64 if size == 256 else 128}")
+
+
+CAUSAL = causal(INSTRUCTIONS)
 
 
 def kernel(text: str) -> ir.Kernel:
@@ -37,26 +49,52 @@ def open_or_refuted(text: str) -> set[tuple[str, str]]:
     return {(o.code, o.verdict) for o in checked(text).obligations if o.verdict != "proved"}
 
 
-@pytest.mark.parametrize("text", [FULL, CAUSAL, GROUPED], ids=["full", "causal", "grouped"])
-def test_it_is_proved(text: str) -> None:
-    assert not open_or_refuted(text)
+@both
+@pytest.mark.parametrize("group", [1, 4])
+@pytest.mark.parametrize("mask", [0, 1], ids=["full", "causal"])
+def test_it_is_proved(text: str, mask: int, group: int) -> None:
+    text = text.replace("GROUP: int = 1", f"GROUP: int = {group}")
+    assert not open_or_refuted(causal(text) if mask else text)
 
 
-@pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 1), (True, 2)])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (130, 257), (200, 70)])
-def test_it_computes_attention(causal: bool, group: int, queries: int, keys: int) -> None:
-    text = (CAUSAL if causal else FULL).replace("GROUP: int = 1", f"GROUP = {group}")
+@pytest.mark.parametrize("mask", [0, 1], ids=["full", "causal"])
+@pytest.mark.parametrize(("size", "element"), [(64, "bf16"), (64, "f16")])
+def test_other_heads_are_proved(size: int, element: str, mask: int) -> None:
+    text = heads(size, element)
+    assert not open_or_refuted(causal(text) if mask else text)
+
+
+def attend(text: str, head: int, group: int, mask: bool, queries: int, keys: int) -> None:
+    """Runs the kernel and compares it with float64."""
+    element = np.float32 if "bf16" in text else np.float16
     random = np.random.default_rng(3)
-    q = random.standard_normal((group, queries, 128)).astype(np.float16)
-    k, v = (random.standard_normal((1, keys, 128)).astype(np.float16) for _ in range(2))
+    # Multiples of 1/16 below 2 are numbers of either type.
+    q = (random.integers(-24, 25, (2 * group, queries, head)) / 16).astype(element)
+    k, v = ((random.integers(-24, 25, (2, keys, head)) / 16).astype(element) for _ in range(2))
     out = np.zeros_like(q)
     run(expand(kernel(text)), [q, k, v, out])
-    scores = q.astype(np.float32) @ k[0].astype(np.float32).T / np.sqrt(128)
-    if causal:
-        scores[:, np.arange(keys)[None, :] > np.arange(queries)[:, None]] = -np.inf
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = weights / weights.sum(-1, keepdims=True) @ v[0].astype(np.float32)
-    np.testing.assert_allclose(out.astype(np.float32), expected, atol=4e-3)
+    for h in range(2 * group):
+        scores = q[h].astype(np.float64) @ k[h // group].astype(np.float64).T / np.sqrt(head)
+        if mask:
+            scores[np.arange(keys)[None, :] > np.arange(queries)[:, None]] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = weights / weights.sum(-1, keepdims=True) @ v[h // group].astype(np.float64)
+        np.testing.assert_allclose(out[h].astype(np.float64), expected, atol=3e-2 if "bf16" in text else 4e-3)
+
+
+@both
+@pytest.mark.parametrize(("mask", "group"), [(False, 1), (True, 1), (True, 2)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (130, 257), (200, 70)])
+def test_it_computes_attention(text: str, mask: bool, group: int, queries: int, keys: int) -> None:
+    text = text.replace("GROUP: int = 1", f"GROUP: int = {group}")
+    attend(causal(text) if mask else text, 128, group, mask, queries, keys)
+
+
+@pytest.mark.parametrize("mask", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("size", "element"), [(64, "f16"), (96, "f16"), (256, "f16"), (96, "bf16")])
+def test_other_heads_compute_attention(size: int, element: str, mask: bool) -> None:
+    text = heads(size, element)
+    attend(causal(text) if mask else text, size, 1, mask, 130, 300)
 
 
 BROKEN = {
@@ -76,6 +114,18 @@ BROKEN = {
 }  # fmt: skip
 
 
+POLICY_BROKEN = {
+    "the loop ends half a block early": ("end(row + BM, CAUSAL)", "end(row + BM - 64, CAUSAL)", "TW102"),
+    "no causal mask": ("(cols[None, :] < N) & (cols[None, :] <= rows[:, None])", "cols[None, :] < N", "TW102"),
+    "the first query sees nothing": ("masked(s, row, j, CAUSAL)", "masked(s, row - 1, j, CAUSAL)", "TW104"),
+    "values of the next block": ("V[head // GROUP].tile((j, 0)", "V[head // GROUP].tile((j + BN, 0)", "TW101"),
+    "the result is not rescaled": ("v, o * alpha[:, None])", "v, o)", "TW105"),
+    "the sum is not rescaled": ("total * alpha + ", "total + ", "TW105"),
+    "keys past the last one": ("(cols[None, :] < N) & (cols[None, :] <= rows[:, None])", "cols[None, :] <= rows[:, None]", "TW104"),
+    "the next head": ("OUT[head].tile((row, 0)", "OUT[(head + 1) % (HEADS * GROUP)].tile((row, 0)", "TW103"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_fault_is_not_proved(name: str) -> None:
     first, second, code = BROKEN[name]
@@ -87,8 +137,16 @@ def test_a_fault_is_not_proved(name: str) -> None:
     assert code in {c for c, _ in open_or_refuted(text)}
 
 
+@pytest.mark.parametrize("name", POLICY_BROKEN)
+def test_a_fault_of_the_policy_is_not_proved(name: str) -> None:
+    before, after, code = POLICY_BROKEN[name]
+    assert before in POLICY
+    assert code in {c for c, _ in open_or_refuted(causal(POLICY.replace(before, after)))}
+
+
 @needs_triton
-@pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
-def test_it_compiles_without_spilling(text: str) -> None:
-    compiled = compile_lowered(lower(expand(kernel(text))))
+@both
+@pytest.mark.parametrize("mask", [0, 1], ids=["full", "causal"])
+def test_it_compiles_without_spilling(text: str, mask: int) -> None:
+    compiled = compile_lowered(lower(expand(kernel(causal(text) if mask else text))))
     assert compiled.spill_stores == 0 and compiled.shared <= 227 * 1024

@@ -20,8 +20,8 @@ from tilewright.expand.rings import Group, Ring
 from tilewright.expand.staging import of_stages
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.dataflow import written_by
 from tilewright.ir.bounds import least
+from tilewright.ir.dataflow import written_by
 from tilewright.ir.expr import Int, Var
 from tilewright.ir.substitution import substituted
 

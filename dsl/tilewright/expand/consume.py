@@ -15,6 +15,7 @@ from tilewright.ir.dataflow import read_by, written_by
 from tilewright.ir.expr import Var
 from tilewright.source import Span
 
+
 def compute_loop(ring: Ring, resident: Resident, bounds: Mapping[str, int]) -> ir.Block:
     """The loop, and what comes before and after it; `bounds` are least values of scalars, where known."""
     match ring.plan.kind:

@@ -151,10 +151,11 @@ def _expand_stores(block: ir.Block, names: Names) -> ir.Block:
 
 
 def _bulk_stores(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]:
-    """Allocations, and `block` with its stores. `via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on.
+    """Allocations, and `block` with its stores.
 
-    Before the tile is written again, and before the role ends, the copy must have read it. Stores that follow each
-    other in one block have a tile each and may be in flight together.
+    `via="tma"`: through a tile of shared memory, which the bulk copy reads while the role goes on. Before the tile is
+    written again, and before the role ends, the copy must have read it. Stores that follow each other in one block have
+    a tile each and may be in flight together.
     """
     pending = _in_flight(block, names)
     buffers: dict[tuple[str, TileType], str] = {}

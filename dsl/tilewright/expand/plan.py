@@ -39,9 +39,7 @@ class Plan:
     last: frozenset[int] = frozenset()
 
 
-def plan(
-    loop: ir.Pipeline, reads: Sequence[StageRead], rest: ir.Block, names: Names, resident: frozenset[str]
-) -> Plan:
+def plan(loop: ir.Pipeline, reads: Sequence[StageRead], rest: ir.Block, names: Names, resident: frozenset[str]) -> Plan:
     """The plan of a pipeline that reads its stages as `reads` says and does `rest` with them."""
     loaded = {r.dst: r.staged.load.dst for r in reads}
     found = _ahead(rest, frozenset(loaded) | resident, names)
@@ -75,7 +73,7 @@ def _keeps_in_flight(rest: ir.Block, loaded: frozenset[str]) -> bool:
     accumulators = {p.dst for p in products}
     if not products or len(accumulators) < len(products) or any(p.dst != p.acc or not is_product(p) for p in products):
         return False
-    if any({p.a, p.b} & accumulators or p.a not in loaded and p.a in _all_written(others) for p in products):
+    if any({p.a, p.b} & accumulators or (p.a not in loaded and p.a in _all_written(others)) for p in products):
         return False
     touched = {n for s in others for n in read_by(s) | written_by(s)}
     return not touched & (accumulators | loaded)
@@ -140,7 +138,7 @@ def _continues(rest: ir.Block, i: int) -> bool:
 def _with_what_it_needs(
     first: frozenset[int], rest: ir.Block, reads: Sequence[frozenset[str]], writes: Sequence[frozenset[str]]
 ) -> frozenset[int] | None:
-    """The first products and the statements whose results they use; None if those are not computed from nothing else."""
+    """The first products and what their operands are computed by; None if that is more than arithmetic."""
     needed = set(first)
     for i in sorted(first, reverse=True):
         waiting = [i]

@@ -126,7 +126,7 @@ def _tile(load: ir.Load, names: Names, consumers: int, again: bool, allocations:
 
 
 def without_transposes(block: ir.Block, tiles: Tiles) -> tuple[ir.Block, dict[str, str]]:
-    """`block` without transposes of these tiles that only products read, and which tile is transposed under each name."""
+    """`block` without transposes of these tiles that only products read, and the tile that each name is then."""
     turned: dict[str, str] = {}
     for stmt in ir.walk(block):
         if isinstance(stmt, ir.Compute) and stmt.op == "transpose" and isinstance(of := stmt.args[0], ir.TileRef):
@@ -168,7 +168,10 @@ def copies(block: ir.Block, tiles: Tiles, names: Names) -> ir.Block:
                 free = ex.binary("^", ex.mod(Var(tile.counter), Int(2)), Int(1))
                 out.append(
                     ir.BarrierWait(
-                        ir.BarRef(tile.empty, slot), free, span=span, note="the one before has been read; the first passes"
+                        ir.BarRef(tile.empty, slot),
+                        free,
+                        span=span,
+                        note="the one before has been read",
                     )
                 )
             out.append(ir.BarrierExpect(full, Int(type_.stage_bytes), span=span))
@@ -206,30 +209,28 @@ def _around(block: list[ir.Stmt], at: int, tile: Tile, part: int) -> list[ir.Stm
     """`block` with the load at position `at` replaced."""
     before, after = block[:at], block[at + 1 :]
     name, buffer, span = tile.load.dst, tile.buffer(part), tile.load.span
+    bare = name.lstrip("%")
     ref = ir.BufRef(buffer, Int(0))
-    users = [i for i, s in enumerate(after) if name in read_by(s) or _reads_buffer(s, buffer)]
     in_registers = next((i for i, s in enumerate(after) if name in read_by(s)), None)
     # What is said of its tags is said of the tile in shared memory, unless it is in registers by then.
     for i, stmt in enumerate(after):
         if in_registers is None or i < in_registers:
             (after[i],) = ir.rewrite((stmt,), lambda s: _said_of(s, name, ref))
-    spoken = [i for i, s in enumerate(after) if _speaks_of(s, buffer)]
+    said = [s for s in after if _speaks_of_it_alone(s, ref)]
+    after = [s for s in after if s not in said]
+    users = [i for i, s in enumerate(after) if name in read_by(s) or _reads_buffer(s, buffer)]
     slot = Int(tile.slot(part))
     parity = ex.mod(Var(tile.counter), Int(2)) if tile.again else Int(0)
-    wait: list[ir.Stmt] = [
-        ir.BarrierWait(ir.BarRef(tile.full, slot), parity, span=span, note=f"'{name.lstrip('%')}' is there")
-    ]
-    first = min([*users, *spoken], default=len(after))
-    last = max([*users, *spoken], default=-1)
-    if in_registers is not None:
-        after.insert(in_registers, ir.SharedLoad(name, ref, span=span))
-        last += 1
-    after[first:first] = wait
-    last += 1 if users or spoken else len(after)
+    wait = ir.BarrierWait(ir.BarRef(tile.full, slot), parity, span=span, note=f"'{bare}' is there")
     if tile.again:
-        end = _complete(after, min(last, len(after) - 1)) + 1
-        arrive = ir.BarrierArrive(ir.BarRef(tile.empty, slot), span=span, note=f"'{name.lstrip('%')}' may be loaded again")
+        end = _complete(after, users[-1]) + 1 if users else len(after)
+        arrive = ir.BarrierArrive(ir.BarRef(tile.empty, slot), span=span, note=f"'{bare}' has been read")
         after[end:end] = [arrive, *_count(tile)]
+    first = users[0] if users else len(after) - 2 * tile.again
+    read = next((i for i, s in enumerate(after) if name in read_by(s)), None)
+    if read is not None:
+        after.insert(read, ir.SharedLoad(name, ref, span=span))
+    after[first:first] = [wait, *said]
     return [*before, *after]
 
 
@@ -246,11 +247,8 @@ def _reads_buffer(stmt: ir.Stmt, buffer: str) -> bool:
     )  # fmt: skip
 
 
-def _speaks_of(stmt: ir.Stmt, buffer: str) -> bool:
-    return any(
-        isinstance(h, ir.BufRef) and h.buffer == buffer
-        for s in ir.walk((stmt,)) if isinstance(s, ir.Tag | ir.ExpectTags) for h in holders(s)
-    )  # fmt: skip
+def _speaks_of_it_alone(stmt: ir.Stmt, ref: ir.BufRef) -> bool:
+    return isinstance(stmt, ir.Tag | ir.ExpectTags) and set(holders(stmt)) == {ref}
 
 
 def _complete(block: list[ir.Stmt], last: int) -> int:

@@ -111,9 +111,7 @@ def make_ring(
     return Ring(loop, loads, reads, found.rest, found, tuple(groups), names.new("it", ScalarType()))
 
 
-def _copies(
-    staged: StagedLoad, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]
-) -> list[StagedLoad]:
+def _copies(staged: StagedLoad, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> list[StagedLoad]:
     """One copy of what all roles read; of rows that are divided, the part of each role in a ring of its own."""
     if not any(PART in ex.names(o) for o in staged.view.origin):
         return [staged]

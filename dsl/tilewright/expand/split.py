@@ -47,7 +47,7 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
         raise ExpansionError(
             "TW602",
             f"warps={kernel.warps} are divided among consumers={consumers}, but each needs whole warpgroups of "
-            f"{_WARPGROUP} warps: warps={consumers * _WARPGROUP * max(1, round(kernel.warps / consumers / _WARPGROUP))}",
+            f"{_WARPGROUP} warps, as warps={consumers * _WARPGROUP} has",
             kernel.span,
         )
     allocations: list[ir.Stmt] = []
@@ -68,9 +68,7 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
 
     def compute(part: int) -> ir.Role:
         refs = references(tiles, turned, part)
-        body = replace_pipelines(
-            block, lambda loop: compute_loop(rings[id(loop)].of_part(part), refs, bounds)
-        )
+        body = replace_pipelines(block, lambda loop: compute_loop(rings[id(loop)].of_part(part), refs, bounds))
         body = begin + substituted(uses(body, tiles, part), {PART: Int(part)})
         name = "compute" if consumers == 1 else f"compute_{part}"
         return ir.Role(name, warps, _budget(target, warps, consumers) if part else None, body, span)

@@ -157,7 +157,7 @@ def _multiply(sums: _Sums) -> ir.Block:
     stages = {r.dst: r.stage(ring.stage()) for r in ring.reads}
     empty = ir.BarRef(ring.groups[0].empty, ring.stage())
     body = (
-        ir.BarrierWait(ir.BarRef(ring.groups[0].full, ring.stage()), ring.parity(), span=span, note="the stage has been filled"),
+        ring.filled(ring.groups[0]),
         *_said_of_stages(ring),
         ir.Tcgen05(
             sums.ref, stages[sums.product.a], stages[sums.product.b], ex.less(loop.lo, Var(loop.var)), empty,

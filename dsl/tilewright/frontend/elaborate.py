@@ -250,9 +250,8 @@ class Elaborator(Bindings):
             case "pipeline":
                 roles = "split" if loop.roles == "split" else "single"
                 order = "compute" if loop.first == "compute" else "load"
-                return ir.Pipeline(
-                    variables[0], loop.lo, loop.hi, loop.step, loop.stages, roles, body, order, loop.consumers, span=span
-                )
+                bounds = variables[0], loop.lo, loop.hi, loop.step
+                return ir.Pipeline(*bounds, loop.stages, roles, body, order, loop.consumers, span=span)
             case "tiles":
                 return ir.Tiles(variables, loop.counts, loop.order, loop.persistent, body, span=span)
             case _:

@@ -120,9 +120,9 @@ def k(A: Global[f16, M, K], B: Global[f16, K, N], C: Global[f32, M, N]):
         ),
         (
             '    for k in tw.pipeline(0, K, 64, roles="split"):\n        a = tw.load(A.tile((0, k), (64, 64)))\n'
-            "        c = tw.mma(a.to(f32).to(f16), a, tw.zeros(f32, (64, 64)))\n        tw.store(A.tile((0, k), (64, 64)), c.to(f16))",
+            "        c = tw.mma(a, a.to(f32).to(f16), tw.zeros(f32, (64, 64)))\n        tw.store(A.tile((0, k), (64, 64)), c.to(f16))",
             "TW005",
-            "both operands",
+            "operand b",
         ),
         (
             "    for k in tw.pipeline(0, K, 64):\n        x = tw.load(A.tile((0, k), (64, 64)), other=1.0)\n"

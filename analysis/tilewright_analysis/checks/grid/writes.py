@@ -72,7 +72,7 @@ def outputs(context: KernelContext) -> dict[str, tuple[Write, ...]]:
     """The writes of each tensor that the kernel stores to, by name, in source order.
 
     Stores that follow each other, run equally often and write boxes side by side count as one, as the pieces of a tile
-    whose extent is no power of two do.
+    whose extent is no power of two do, and the rows of roles that divide a tile.
     """
     found: dict[str, list[Write]] = {}
     for site, view in context.views():
@@ -98,8 +98,18 @@ def _side_by_side(a: Write, b: Write) -> Write | None:
     one, two = a.site, b.site
     if type(one.stmt) is not type(two.stmt) or a.view.lead != b.view.lead:
         return None
-    if (one.loops, one.conditions, one.role) != (two.loops, two.conditions, two.role):
-        return None
+    if one.role == two.role:
+        if (one.loops, one.conditions) != (two.loops, two.conditions):
+            return None
+        left_out = ()
+    else:
+        found = _as_in(a, b)
+        if found is None:
+            return None
+        b, conditions = found
+        if not set(one.conditions) <= set(conditions):
+            return None
+        left_out = tuple(c for c in conditions if c not in one.conditions)
     apart = [d for d, (x, y) in enumerate(zip(a.origin, b.origin, strict=True)) if x != y]
     others = [n for d, n in enumerate(a.view.shape) if d not in apart]
     if len(apart) != 1 or others != [n for d, n in enumerate(b.view.shape) if d not in apart]:
@@ -108,9 +118,26 @@ def _side_by_side(a: Write, b: Write) -> Write | None:
     width = a.view.shape[axis]
     if b.origin[axis] != ex.add(a.origin[axis], ex.Int(width)):
         return None
+    # Another role may leave out what lies past the edge as a whole: nothing of it would be written.
+    if any(c != ex.less(b.origin[axis], b.extents[axis]) for c in left_out):
+        return None
     shape = list(a.view.shape)
     shape[axis] += b.view.shape[axis]
     return replace(a, view=replace(a.view, shape=tuple(shape)))
+
+
+def _as_in(a: Write, b: Write) -> tuple[Write, tuple[ex.Expr, ...]] | None:
+    """The write of another role and its conditions in the loop variables of `a`; None if it runs in other loops."""
+    env: dict[str, ex.Expr] = {}
+    if len(a.site.loops) != len(b.site.loops):
+        return None
+    for x, y in zip(a.site.loops, b.site.loops, strict=True):
+        bounds = ex.substitute(y.lo, env), ex.substitute(y.hi, env)
+        if (x.kind, x.step, x.dies, x.lo, x.hi) != (y.kind, y.step, y.dies, *bounds):
+            return None
+        env[y.name] = ex.Var(x.name)
+    origin = tuple(ex.substitute(o, env) for o in b.origin)
+    return replace(b, origin=origin), tuple(ex.substitute(c, env) for c in b.site.conditions)
 
 
 def small_faults(context: KernelContext, writes: Sequence[Write]) -> dict[str, Fault]:
