@@ -88,7 +88,11 @@ class _Rows:
                 if self.axis[name] != axis:
                     raise self.refused(f"rows run along axes {self.axis[name]} and {axis} of {shown(name)}", span)
                 continue
-            extent = self.shape(name)[axis]
+            type_ = self.names.types[name]
+            assert isinstance(type_, TileType)
+            if type_.layout is not None:
+                raise self.refused(f"the layout of {shown(name)} is given for all of its rows", span)
+            extent = type_.shape[axis]
             if extent % (self.consumers * _ROWS):
                 raise self.refused(
                     f"{shown(name)} has {extent} rows, which is not {self.consumers} times a multiple of {_ROWS}, "
@@ -161,8 +165,6 @@ class _Rows:
                 of in self.axis
             ):
                 raise self.refused(f"reshape of {shown(of)} mixes rows with other axes", stmt.span)
-            case ir.Compute(dst=dst, op="convert_layout") if dst in self.axis:
-                raise self.refused(f"the layout of {shown(dst)} is given for all of its rows", stmt.span)
             case ir.Roles():
                 raise self.refused("explicit roles", stmt.span)
             case _:
