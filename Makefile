@@ -66,7 +66,7 @@ e2e: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json ## The scenario in a
 
 .PHONY: mutants
 mutants: $(VENV)/.dev ## Edit every example in one place at a time: what the verifier misses, and what it alarms falsely
-	PYTHONPATH=tests $(BIN)/python -m mutation --jobs $(JOBS) --json out/mutants.json
+	PYTHONPATH=tests $(BIN)/python -m mutation --jobs $(JOBS) --json out/mutants.jsonl
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Kernels made at random: what is proved of them must hold, what is refuted must show

@@ -21,7 +21,7 @@ from tilewright_analysis import KernelReport, check_unit
 from tilewright_analysis.driver import Budget
 from tilewright_analysis.replay import REPLAYED
 
-Outcome = Literal["clean", "refused", "refuted", "equivalent", "survivor", "false alarm"]
+Outcome = Literal["clean", "refused", "refuted", "equivalent", "survivor", "false alarm", "undecided"]
 KILLED: frozenset[Outcome] = frozenset(("refused", "refuted"))
 # Sizes at which a mutant that is not killed is run, and orders of execution tried at each of the first of them.
 SIZES, ORDERS, ORDERED_SIZES = 24, 4, 6
@@ -148,13 +148,10 @@ def is_asynchronous(kernel: ir.Kernel) -> bool:
     return any(isinstance(s, ir.AllocShared | ir.AllocBarrier) for s in ir.walk(kernel.body))
 
 
-def jobs(only: str = "") -> list[tuple[str, str, str, int, str]]:
-    """Arguments of `judge` for the clean kernels and every mutant of them."""
+def jobs(kernel: str) -> list[tuple[str, str, str, int, str]]:
+    """Arguments of `judge` for a kernel as it stands and every mutant of it."""
     found: list[tuple[str, str, str, int, str]] = []
-    for case in CASES:
-        if only and only not in case.kernel:
-            continue
-        for level, text in case.texts().items():
-            found.append((case.kernel, level, "", 0, text))
-            found += [(case.kernel, level, m.operator, m.line, m.text) for m in mutants(text, case.kernel)]
+    for level, text in next(c for c in CASES if c.kernel == kernel).texts().items():
+        found.append((kernel, level, "", 0, text))
+        found += [(kernel, level, m.operator, m.line, m.text) for m in mutants(text, kernel)]
     return found
