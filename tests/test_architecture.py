@@ -12,14 +12,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Each package, its folder, and the packages of ours that it may import.
 PACKAGES: dict[str, tuple[str, frozenset[str]]] = {
+    "tilewright_reference": ("dsl", frozenset()),
     "tilewright": ("dsl", frozenset()),
-    "tilewright_analysis": ("analysis", frozenset({"tilewright"})),
-    "tilewright_agent": ("agent", frozenset({"tilewright", "tilewright_analysis"})),
-    "tilewright_server": ("server", frozenset({"tilewright", "tilewright_analysis", "tilewright_agent"})),
+    "tilewright_analysis": ("analysis", frozenset({"tilewright_reference", "tilewright"})),
+    "tilewright_agent": ("agent", frozenset({"tilewright_reference", "tilewright", "tilewright_analysis"})),
+    "tilewright_server": (
+        "server",
+        frozenset({"tilewright_reference", "tilewright", "tilewright_analysis", "tilewright_agent"}),
+    ),
 }
 OPTIONAL = ("torch", "triton", "anthropic", "distributed", "mcp")  # what the extras bring
 PROTOCOL = frozenset({"pygls", "lsprotocol"})
-WORKER_NEEDS = frozenset({"torch", "triton", "numpy"})
+WORKER_NEEDS = frozenset({"torch", "triton", "numpy", "tilewright_reference"})
 NOT_ON_A_GPU_MACHINE = ("tree_sitter", "tree_sitter_python", "z3", "pygls", "lsprotocol", "rich")
 
 

@@ -24,6 +24,7 @@ FILES = {
 }
 PACKAGES = (
     "dsl/tilewright",
+    "dsl/tilewright_reference",
     "analysis/tilewright_analysis",
     "agent/tilewright_agent",
     "server/tilewright_server",

@@ -75,17 +75,19 @@ class KernelContext:
     `kernel` is without its statements about tags, `tagged` with them.
 
     `source` is the text of the kernel if there is one, `written` the kernel before expansion: spans of fixes refer to
-    both.
+    both. `reference` is what the kernel declares to compute; empty where it does not.
     """
 
     def __init__(
-        self, kernel: ir.Kernel, decider: Decider, *, written: ir.Kernel | None = None, source: str | None = None
-    ) -> None:
+        self, kernel: ir.Kernel, decider: Decider, *, written: ir.Kernel | None = None, source: str | None = None,
+        reference: str = "",
+    ) -> None:  # fmt: skip
         self.kernel = without_tags(kernel)
         self.tagged = kernel
         self.decider = decider
         self.written = written or kernel
         self.source = source
+        self.reference = reference
         self.refuted: set[str] = set()
         self.exploration: AsyncResult | None = None
         self.shown: tuple[Mapping[str, int], Violation | None] | None = None

@@ -43,6 +43,7 @@ def check_kernel(
     cancelled: Cancelled | None = None,
     budget: Budget | None = None,
     source: str | None = None,
+    reference: str = "",
     checks: Iterable[Check] = CHECKS,
 ) -> KernelReport:
     """Check a kernel, policy or explicit; spans in the report are relative to the kernel.
@@ -53,6 +54,7 @@ def check_kernel(
         cancelled: asked between steps; when it says yes, the report holds what was decided so far.
         budget: limits of time.
         source: the text of the kernel, for fixes that insert lines.
+        reference: what the kernel declares to compute, which its results are compared with.
         checks: which checks to run.
     """
     begin = perf_counter()
@@ -64,7 +66,11 @@ def check_kernel(
     limits = budget or Budget()
     stop = cancelled or (lambda: False)
     context = KernelContext(
-        explicit, Decider(limits.effort, stop, Functions.of(explicit)), written=kernel, source=source
+        explicit,
+        Decider(limits.effort, stop, Functions.of(explicit)),
+        written=kernel,
+        source=source,
+        reference=reference,
     )
     context.deadline = begin + limits.seconds
     found: list[Obligation] = []
@@ -108,7 +114,12 @@ def check_unit(
         span = unit.span.shift(-unit.offset)
         return KernelReport(unit.name, unit.kernel.span if unit.kernel else span, (), problems)
     report = check_kernel(
-        unit.kernel, on_obligation=on_obligation, cancelled=cancelled, budget=budget, source=unit.text
+        unit.kernel,
+        on_obligation=on_obligation,
+        cancelled=cancelled,
+        budget=budget,
+        source=unit.text,
+        reference=unit.reference,
     )
     return replace(report, problems=problems + report.problems)
 

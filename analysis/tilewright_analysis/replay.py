@@ -21,10 +21,11 @@ from tilewright.interpret.execution import compile_kernel
 from tilewright.interpret.replaying import attempt
 from tilewright.ir import nodes as ir
 from tilewright.ir.erase import without_other_expectations
-from tilewright.ir.expr import EvaluationError, Size, evaluate
+from tilewright.ir.expr import EvaluationError, evaluate
 from tilewright.source import Span
 
 from .checks.outcome import situation
+from .checks.tags.counterfactual import tile_lengths
 from .integers import Decider
 from .integers.ranges import known_divisors
 from .report import Counterexample, Family, Finding, Obligation
@@ -133,15 +134,7 @@ def _tagless(code: str) -> bool:
 
 def larger_sizes(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """One to three tiles in each dimension, full or not: other sizes that keep the assumptions, smallest first."""
-    tiles = dict.fromkeys(kernel.sizes, 1)
-    for stmt in ir.walk(kernel.body):
-        view = getattr(stmt, "view", None)
-        if isinstance(view, ir.View):
-            for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
-                if isinstance(extent, Size):
-                    tiles[extent.name] = max(tiles[extent.name], length)
-    # Rows that lie apart, but not so far that they fill the memory.
-    tiles |= dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
+    tiles = tile_lengths(kernel)
     unit = known_divisors(a.expr for a in kernel.assumptions)
     choices: list[list[int]] = []
     for name, tile in tiles.items():

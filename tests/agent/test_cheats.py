@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+import tilewright_reference as reference
 from agent import fake_torch
 from agent.test_cuda import DOUBLE, job
 from tilewright_agent.worker import grade as grading
-from tilewright_agent.worker import reference, timing
+from tilewright_agent.worker import timing
 from tilewright_agent.worker.cuda import Cuda
 from tilewright_agent.worker.grade import JobError, grade
 
@@ -162,8 +163,8 @@ PATCHES = {
     "a comparison": ("torch.Tensor.__le__", "torch.Tensor.__le__ = lambda a, b: a == a"),
     "arithmetic of the reference": ("torch.Tensor.__add__", "torch.Tensor.__add__ = lambda a, b: a"),
     "the reference": (
-        "tilewright_agent.worker.reference.Reference.evaluate",
-        "sys.modules['tilewright_agent.worker.reference'].Reference.evaluate = "
+        "tilewright_reference.language.Reference.evaluate",
+        "sys.modules['tilewright_reference.language'].Reference.evaluate = "
         "lambda self, t, b, precise, sizes: {'OUT': t['X']}",
     ),
     "the comparison": (

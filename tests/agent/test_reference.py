@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright_agent.worker.numpy_functions import NumpyFunctions
-from tilewright_agent.worker.reference import FUNCTIONS, BadReference, parse_reference
+from tilewright_reference import FUNCTIONS, BadReference, parse_reference
+from tilewright_reference.numpy_functions import NumpyFunctions
 
 BACKEND = NumpyFunctions()
 RANDOM = np.random.default_rng(1)

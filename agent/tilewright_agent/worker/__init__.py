@@ -6,7 +6,7 @@ here, `python3 worker.pyz` there. `protocol` holds the messages.
 
 What a client may do: run any generated module that it sends, with the rights of the account that started the worker.
 The worker opens no socket; whoever can start it over ssh or docker could run that code anyway. The reference of a job
-is not code: `reference` reads it with a small evaluator of its own.
+is not code: `tilewright_reference` reads it with a small evaluator of its own.
 """
 
 from __future__ import annotations

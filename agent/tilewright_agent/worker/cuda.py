@@ -11,10 +11,11 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright_reference import Backend
+
 from .describe import mismatch
 from .grade import F16_OVERFLOW, Difference, Guarded, JobError, Kernel, Launch, Timing, room
 from .protocol import Message
-from .reference import Backend
 from .seal import Seal
 from .timing import capture, measure
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
+from tilewright_reference import Backend, BadReference, Reference, parse_reference
+
 from .protocol import Message
-from .reference import Backend, BadReference, Reference, parse_reference
 
 # Largest error of an element, relative to its own magnitude plus the root mean square of the whole output. Twice the
 # spacing of the element type for the rounding at the end; in float32 also room for another order of summation.

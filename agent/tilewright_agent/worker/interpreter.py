@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright_reference import Backend
+from tilewright_reference.numpy_functions import NumpyFunctions
+
 from .describe import mismatch
 from .grade import F16_OVERFLOW, Difference, Guarded, JobError, Kernel, Launch, Timing, room
-from .numpy_functions import NumpyFunctions
 from .protocol import Message
-from .reference import Backend
 
 GUARD = 256  # elements before and after a tensor
 

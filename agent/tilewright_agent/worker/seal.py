@@ -11,7 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any, cast
 
-from .reference import FUNCTIONS
+import tilewright_reference
+from tilewright_reference import FUNCTIONS
 
 _TORCH = (
     "empty", "equal", "isfinite", "isnan", "where", "zeros_like", "full_like", "randint", "frombuffer", "Tensor",
@@ -50,9 +51,9 @@ def _names(torch: Any) -> Iterator[tuple[str, Any, str, Any]]:
     ]
     owners += [("torch.Tensor", base, _TENSOR) for base in _bases(torch.Tensor)]
     owners += [("torch.cuda.Event", base, _EVENT) for base in _bases(torch.cuda.Event)]
-    package = __name__.rpartition(".")[0]
+    packages = (__name__.rpartition(".")[0], tilewright_reference.__name__)
     for name, module in list(sys.modules.items()):
-        if name == package or name.startswith(f"{package}."):
+        if any(name == package or name.startswith(f"{package}.") for package in packages):
             own = {k: v for k, v in vars(module).items() if not k.startswith("__")}
             owners.append((name, module, tuple(own)))
             classes = {k: v for k, v in own.items() if isinstance(v, type) and v.__module__ == name}

@@ -15,7 +15,7 @@ from .grid import accumulated, point_map, roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
 from .memory import global_order, leading_index, load_bounds, offset_width, point_bounds, ring_index, store_bounds
 from .resources import instructions, role_warps, shared_memory, threads_registers
-from .tags import coverage, precision, scale, validity
+from .tags import compared, coverage, precision, scale, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,5 @@ CHECKS: tuple[Check, ...] = (
     Check("tags.precision", "tags", ("TW107",), precision.check),
     Check("grid.point_map", "grid", ("TW302", "TW303"), point_map.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
+    Check("tags.compared", "tags", ("TW108",), compared.check),
 )

@@ -122,7 +122,7 @@ def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
             "rewritten",
             f"element {twice.element} of {twice.tensor} is written by program {twice.first} and again by program "
             f"{twice.second}",
-            span=_store_span(kernel, twice.tensor),
+            span=store_span(kernel, twice.tensor),
             program=twice.second,
             element=twice.element,
         )
@@ -132,7 +132,7 @@ def check_writes(kernel: ir.Kernel, report: RunReport) -> None:
             raise Violation(
                 "uncovered",
                 f"element {at} of {name} is never written ({int((counts == 0).sum())} elements in all)",
-                span=_store_span(kernel, name),
+                span=store_span(kernel, name),
                 element=at,
             )
 
@@ -151,13 +151,14 @@ def _compare(kernel: ir.Kernel, arguments: list[Argument], expected: list[Array]
             raise Violation(
                 "mismatch",
                 f"element {at} of {name} is {got[at]}, expected {want[at]}",
-                span=_store_span(kernel, name),
+                span=store_span(kernel, name),
                 element=at,
                 values={"got": str(got[at]), "expected": str(want[at])},
             )
 
 
-def _store_span(kernel: ir.Kernel, tensor: str) -> Span:
+def store_span(kernel: ir.Kernel, tensor: str) -> Span:
+    """Where the kernel first stores to a tensor."""
     writes = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Store | ir.TmaStore | ir.Atomic)]
     stores = [s for s in writes if s.view.tensor == tensor]
     scatters = [s for s in ir.walk(kernel.body) if isinstance(s, ir.Scatter) and s.tensor == tensor]

@@ -129,7 +129,8 @@ def trial_sizes(kernel: ir.Kernel, first: Iterable[Mapping[str, int]] = ()) -> I
             yield sizes
 
 
-def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
+def tile_lengths(kernel: ir.Kernel) -> dict[str, int]:
+    """For each size the longest tile along a dimension of that size; 1 where there is none."""
     tiles = dict.fromkeys(kernel.sizes, 1)
     for stmt in ir.walk(kernel.body):
         view = getattr(stmt, "view", None)
@@ -138,7 +139,11 @@ def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
                 if isinstance(extent, ex.Size):
                     tiles[extent.name] = max(tiles.get(extent.name, 1), length)
     # Rows that lie apart, but not so far that they fill the memory.
-    tiles |= dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
+    return tiles | dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
+
+
+def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
+    tiles = tile_lengths(kernel)
     unit = known_divisors(a.expr for a in kernel.assumptions)
     choices: list[list[int]] = []
     for name, tile in tiles.items():

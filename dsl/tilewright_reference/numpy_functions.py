@@ -24,7 +24,7 @@ class NumpyFunctions:
     """The backend of references on a machine without torch."""
 
     def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The function `name` of `reference.FUNCTIONS`."""
+        """The function `name` of `tilewright_reference.FUNCTIONS`."""
         if name in ("cumsum", "cumprod"):
             return _scan(getattr(np, name), *args, **kwargs)
         if name in _SAME:

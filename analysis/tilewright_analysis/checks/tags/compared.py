@@ -1,0 +1,318 @@
+"""TW108: what a kernel computes is compared with its reference, at small sizes.
+
+A kernel may declare what it computes (`reference=` of `tw.kernel`). That text is data (`tilewright_reference`): it is
+read and evaluated by our own evaluator, so comparing runs nobody's code, and the interpreter runs the kernel. Where the
+two differ the kernel is refuted, with the element. Where they agree nothing is proved, and no obligation comes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tilewright.arguments import check_assumptions
+from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret.arguments import Argument
+from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled, outputs
+from tilewright.interpret.numeric import Array, decode, to_dtype
+from tilewright.interpret.replaying import store_span
+from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
+from tilewright_reference import BadReference, Reference, parse_reference
+from tilewright_reference.numpy_functions import NumpyFunctions
+
+from ...context import KernelContext
+from ...integers.ranges import known_divisors
+from ...report import Counterexample, Finding, Obligation
+from ..outcome import situation, unknown
+from .counterfactual import tile_lengths
+
+CODE = "TW108"
+WHAT = "the results are those of the reference"
+# Largest error of an element, relative to its own magnitude plus the root mean square of the whole output, by the
+# narrowest type in which something is computed: several roundings, and any order of summation. What is wrong about a
+# kernel is seldom that small.
+_TOLERANCE: Mapping[str, float] = {"f64": 1e-3, "f32": 1e-3, "f16": 2e-2, "bf16": 8e-2, "f8e4m3": 0.3, "f8e5m2": 0.5}
+# Types that hold no large numbers: what is beyond these magnitudes becomes infinite, or the greatest value (OFP8).
+_GREATEST: Mapping[str, float] = {"f16": 65520.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+# Elements: halves between -2 and 2, whose sums of products are exact; random ones; nothing but zeros; positive ones;
+# and large ones, whose exponential is beyond the range of f32.
+_KINDS = ("halves", "normal", "zeros", "positive", "large")
+_SIZES = 14
+_SMALLER = 24
+_SECONDS = 1.0
+_MOST_ELEMENTS = 1 << 18
+# The product of all sizes, which bounds what a run computes; of one run, and of all of them.
+_WORK, _ALL_WORK = 1 << 22, 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An output element that is not what the reference gives. `wrong` counts such elements of the output."""
+
+    sizes: Mapping[str, int]
+    kind: str
+    tensor: str
+    element: tuple[int, ...]
+    got: str
+    want: str
+    wrong: int = 1
+    total: int = 1
+
+
+def check(context: KernelContext) -> Iterator[Obligation]:
+    """One obligation if the kernel differs from its reference, or cannot be compared with it; else none."""
+    kernel = context.kernel
+    if not context.reference or context.refuted:
+        return
+    stored = outputs(kernel)
+    try:
+        names = [a.name for a in kernel.arguments]
+        reference = parse_reference(context.reference, names, stored, kernel.sizes)
+    except BadReference as error:
+        yield unknown(context, CODE, "tags", WHAT, kernel.span, f"{error}")
+        return
+    comparison = Comparison(kernel, reference)
+    found = comparison.first_difference(min(_SECONDS, context.seconds_left()))
+    if found is not None:
+        yield _refuted(context, found)
+    elif comparison.failed:
+        yield unknown(context, CODE, "tags", WHAT, kernel.span, comparison.failed)
+
+
+class Comparison:
+    """A kernel beside its reference. `failed` says why they could not be compared, if they could not at any sizes."""
+
+    def __init__(self, kernel: ir.Kernel, reference: Reference) -> None:
+        self.kernel, self.reference = kernel, reference
+        self.compiled: Compiled = compile_kernel(kernel, Limits(events=200_000))
+        self.failed = ""
+        self._narrow = _computed_in(kernel)
+        # What is computed in floating point and rounded to integers may fall to either side.
+        self._rounding = int(any(isinstance(t, TileType) and t.dtype.is_float for t in kernel.types.values()))
+        self._agreed = 0
+
+    def first_difference(self, seconds: float) -> Difference | None:
+        """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
+        end = perf_counter() + seconds
+        work = 0
+        for sizes, kind in _trials(self.kernel):
+            work += prod(sizes.values())
+            if perf_counter() > end or work > _ALL_WORK:
+                break
+            found = self.difference(sizes, kind)
+            if found is not None:
+                return self._smaller(found, end + seconds)
+        if self._agreed:
+            self.failed = ""
+        return None
+
+    def difference(self, sizes: Mapping[str, int], kind: str) -> Difference | None:
+        """The first difference at these sizes, for elements of this kind; None as well where one of both cannot run."""
+        if kind == "large" and self._narrow & _GREATEST.keys():
+            return None
+        try:
+            arguments = _arguments(self.kernel, sizes, kind)
+            given = {a.name: _wide(v) for a, v in zip(self.kernel.arguments, arguments, strict=True)}
+            with np.errstate(all="ignore"):
+                want = self.reference.evaluate(given, NumpyFunctions(), precise=True, sizes=sizes)
+                execute_compiled(self.compiled, arguments, Schedule(), 1 if kind == "normal" else None)
+        except BadReference as error:
+            self.failed = f"{error}"
+            return None
+        except Violation as violation:
+            self.failed = f"the interpreter stops, {_text(sizes)}: {violation}"
+            return None
+        except (ArgumentError, ex.EvaluationError, ArithmeticError, ValueError) as error:
+            self.failed = f"{error}"
+            return None
+        self._agreed += 1
+        results = dict(zip((a.name for a in self.kernel.arguments), arguments, strict=True))
+        for name in outputs(self.kernel):
+            got = results[name]
+            assert isinstance(got, np.ndarray)
+            got = decode(got, self.kernel.param(name).type.dtype)
+            different = self._compared(name, got, np.asarray(want[name]))
+            if different is not None:
+                return replace(different, sizes=dict(sizes), kind=kind)
+        return None
+
+    def _compared(self, name: str, got: Array, want: Array) -> Difference | None:
+        if got.shape != want.shape:
+            return Difference({}, "", name, (), f"of shape {_shape(got)}", f"shape {_shape(want)}")
+        kind = self.kernel.param(name).type.dtype
+        g, w = got.astype(np.float64), want.astype(np.float64)
+        known = np.isfinite(w)
+        if not kind.is_float:
+            wrong = known & ~(np.abs(g - w) <= self._rounding)
+        else:
+            scale = float(np.sqrt(np.mean(w[known] ** 2))) if known.any() else 0.0
+            limit = max(_TOLERANCE[n] for n in {*self._narrow, kind.name}) * (np.abs(np.where(known, w, 0)) + scale)
+            with np.errstate(all="ignore"):
+                close = np.abs(g - w) <= limit + 1e-6
+            if kind.name in _GREATEST:
+                most = _GREATEST[kind.name]
+                close |= (np.abs(w) + limit >= most) & (np.abs(g) >= most) & (g * w > 0)
+            wrong = known & ~close
+        if not wrong.any():
+            return None
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        return Difference({}, "", name, at, _number(got[at]), _number(w[at]), int(wrong.sum()), int(wrong.size))
+
+    def _smaller(self, found: Difference, end: float) -> Difference:
+        """The same difference with each size as small as it can be, one after the other."""
+        left = _SMALLER
+        for name in found.sizes:
+            least = known_divisors(a.expr for a in self.kernel.assumptions).get(name, 1)
+            for value in (least, 2 * least, 3 * least, 5 * least):
+                if value >= found.sizes[name] or left == 0 or perf_counter() > end:
+                    break
+                sizes = {**found.sizes, name: value}
+                left -= 1
+                if _allowed(self.kernel, sizes) and (smaller := self.difference(sizes, found.kind)) is not None:
+                    found = smaller
+                    break
+        return found
+
+
+def _refuted(context: KernelContext, found: Difference) -> Obligation:
+    kernel = context.kernel
+    example = Counterexample(
+        found.sizes,
+        element=found.element,
+        values={"computed": found.got, "reference": found.want},
+        replayed=True,
+    )
+    where = f"{found.tensor}[{', '.join(map(str, found.element))}]" if found.element else found.tensor
+    inputs = {"zeros": ", all inputs 0", "large": ", inputs of up to 100"}.get(found.kind, "")
+    text = (
+        f"{where} is {found.got}; the reference `{_line(context.reference)}` gives {found.want} "
+        f"({found.wrong} of {found.total} elements differ{inputs}). One of both is wrong. {situation(example)}"
+    )
+    span = store_span(kernel, found.tensor)
+    finding = Finding(CODE, text, span, kernel.name, "refuted", "error", example)
+    return Obligation(CODE, "tags", WHAT, span, "refuted", finding, "the kernel is run beside its reference")
+
+
+def _trials(kernel: ir.Kernel) -> Iterator[tuple[dict[str, int], str]]:
+    """Sizes with the kind of elements to run them on: small ones on every kind, then different ones in turn."""
+    chosen = list(islice(_sizes(kernel), _SIZES))
+    if not chosen:
+        return
+    chosen.sort(key=lambda s: (prod(s.values()), tuple(s.values())))
+    middle = len(chosen) // 3
+    for kind in _KINDS:
+        yield chosen[middle], kind
+    for i, sizes in enumerate(chosen):
+        if i != middle:
+            yield sizes, ("normal", "halves", "positive")[i % 3]
+
+
+def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
+    """Sizes that the assumptions allow, one as different from the other as chance has it, always in the same order."""
+    unit = known_divisors(a.expr for a in kernel.assumptions)
+    choices: list[tuple[int, ...]] = []
+    for name, tile in tile_lengths(kernel).items():
+        least = unit.get(name, 1)
+        tile = -(-tile // least) * least
+        some = {least, 3 * least, tile - least, tile, tile + least, 2 * tile + least, 4 * tile + 3 * least}
+        choices.append(tuple(sorted(n for n in some if n > 0)))
+    every = prod(len(c) for c in choices)
+    names = list(tile_lengths(kernel))
+    generator = np.random.default_rng(every)
+    for number in generator.permutation(every)[:4096] if every < 1 << 20 else generator.integers(0, every, 4096):
+        picked: list[int] = []
+        for choice in choices:
+            number, digit = divmod(int(number), len(choice))
+            picked.append(choice[digit])
+        sizes = dict(zip(names, picked, strict=True))
+        if _allowed(kernel, sizes):
+            yield sizes
+
+
+def _allowed(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
+    """True for sizes that satisfy the assumptions and are small enough to run."""
+    try:
+        check_assumptions(kernel, sizes)
+        elements = [prod(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params]
+    except (ArgumentError, ex.EvaluationError):
+        return False
+    return all(1 <= n <= _MOST_ELEMENTS for n in elements) and prod(sizes.values()) <= _WORK
+
+
+def _arguments(kernel: ir.Kernel, sizes: Mapping[str, int], kind: str) -> list[Argument]:
+    """Arguments whose elements are of one of the kinds; index tensors satisfy the contracts."""
+    arguments = random_arguments(kernel, sizes, 0)
+    fixed = {i.tensor for c in kernel.contracts for i in ex.items(c.expr)}
+    generator = np.random.default_rng(len(sizes))
+    for param, argument in zip(kernel.arguments, arguments, strict=True):
+        if isinstance(param, ir.ScalarParam) or not isinstance(argument, np.ndarray) or param.name in fixed:
+            continue
+        dtype = param.type.dtype
+        if param.name in outputs(kernel) and np.isnan(argument.astype(np.float64)).all():
+            continue
+        if dtype.is_float:
+            values = {
+                "halves": argument.astype(np.float64) / 2,
+                "normal": generator.standard_normal(argument.shape),
+                "zeros": np.zeros(argument.shape),
+                "positive": generator.uniform(0.1, 2, argument.shape),
+                "large": generator.uniform(-100, 100, argument.shape),
+            }[kind]
+            argument[...] = to_dtype(values.astype(np.float32), dtype)
+        elif kind == "normal" and dtype.kind in ("int", "uint") and dtype.bits >= 32:
+            argument[...] = generator.integers(0, min(sizes.values()), argument.shape)  # an index, perhaps
+        elif kind in ("normal", "large") and dtype.bits == 8:
+            argument[...] = generator.integers(dtype.range[0], dtype.range[1] + 1, argument.shape)
+    return arguments
+
+
+def _wide(argument: Argument) -> Any:
+    """An argument as the reference takes it: nothing is rounded on the way."""
+    if not isinstance(argument, np.ndarray):
+        return argument
+    return argument.astype(np.float64) if argument.dtype.kind == "f" else argument.copy()
+
+
+def _computed_in(kernel: ir.Kernel) -> frozenset[str]:
+    """Floating-point types narrower than f32 that something is computed in, not only stored in at the end."""
+    read: set[str] = set()
+    for stmt in ir.walk(kernel.body):
+        if not isinstance(stmt, ir.Store | ir.TmaStore | ir.Scatter | ir.Atomic):
+            named = {o.name if isinstance(o, ir.TileRef) else o for o in ir.operands(stmt)}
+            read |= {n for n in named if isinstance(n, str)} - {getattr(stmt, "dst", "")}
+    found: set[str] = set()
+    for stmt in ir.walk(kernel.body):
+        made = kernel.types.get(getattr(stmt, "dst", ""))
+        if isinstance(stmt, ir.Mma) and stmt.precision == "tf32":
+            found.add("f16")  # as many bits
+        computed = isinstance(stmt, ir.Mma | ir.Wgmma) or (isinstance(stmt, ir.Compute) and stmt.dst in read)
+        if computed and isinstance(made, TileType) and made.dtype.is_float and made.dtype.bits < 32:
+            found.add(made.dtype.name)
+    return frozenset(found)
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.6g}"
+
+
+def _shape(array: Array) -> str:
+    return "×".join(map(str, array.shape)) or "()"
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} = {v}" for n, v in sizes.items())
+
+
+def _line(reference: str) -> str:
+    """The reference in one line."""
+    text = re.sub(r"\s+", " ", reference.strip())
+    return text if len(text) <= 80 else f"{text[:76]} …"
