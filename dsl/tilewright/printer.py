@@ -6,6 +6,7 @@ What is printed reads back into equal IR: automatic syncs and inferred layouts a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 
@@ -46,7 +47,7 @@ def kernel_source(kernel: ir.Kernel, *, reference: str = "") -> str:
     if kernel.registers is not None:
         options.append(f"registers={kernel.registers}")
     if reference:
-        options.append(f'reference="{reference}"')
+        options.append(f"reference={json.dumps(reference, ensure_ascii=False)}")
     lines = [f"@tw.kernel({', '.join(options)})"]
     params = [f"{a.name}: {_annotation(a)}" for a in kernel.arguments]
     head = f"def {kernel.name}({', '.join(params)}):"

@@ -61,6 +61,9 @@ def _scan(function: Callable[..., Any], x: Any, dim: int) -> Any:
 
 
 def _gather(x: Any, dim: int, index: Any) -> Any:
+    if index.size and not 0 <= index.min() <= index.max() < x.shape[dim]:
+        # NumPy would count from the end.
+        raise IndexError(f"gather has indices {index.min()} to {index.max()}, the dimension has {x.shape[dim]}")
     return np.take_along_axis(x, index, dim)
 
 

@@ -66,7 +66,7 @@ class Case:
         written = self.policy_text()
         unit = only_unit(written)
         assert unit.kernel is not None
-        expanded = module_source(expand_policies(unit.kernel))
+        expanded = module_source(expand_policies(unit.kernel), reference=unit.reference)
         found = {"written": written}
         if only_unit(expanded).kernel != unit.kernel:
             found["expanded"] = expanded
