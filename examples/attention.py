@@ -38,7 +38,15 @@ def end(row, CAUSAL):
         return N
 
 
-@tw.kernel(target="sm_90a", warps=8)
+@tw.kernel(
+    target="sm_90a",
+    warps=8,
+    reference="""
+        KEYS = repeat_interleave(K, GROUP, 0)
+        VALUES = repeat_interleave(V, GROUP, 0)
+        OUT = scaled_dot_product_attention(Q, KEYS, VALUES, is_causal=CAUSAL)
+    """,
+)
 def attention(
     Q: Global[f16, HEADS * GROUP, M, D],
     K: Global[f16, HEADS, N, D],

@@ -85,7 +85,15 @@ def attend(part, OUT, q_tile, k_ring, v_ring, q_full, k_full, k_empty, v_full, v
         tw.tma_store_wait(0)
 
 
-@tw.kernel(target="sm_90a", warps=4)
+@tw.kernel(
+    target="sm_90a",
+    warps=4,
+    reference="""
+        KEYS = repeat_interleave(K, GROUP, 0)
+        VALUES = repeat_interleave(V, GROUP, 0)
+        OUT = scaled_dot_product_attention(Q, KEYS, VALUES, is_causal=CAUSAL)
+    """,
+)
 def attention_instructions(
     Q: Global[f16, HEADS * GROUP, M, 128],
     K: Global[f16, HEADS, N, 128],

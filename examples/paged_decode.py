@@ -6,7 +6,16 @@ from tilewright import Const, Global, f32, i32
 B, H, P, D, S = tw.sizes("B", "H", "P", "D", "S")
 
 
-@tw.kernel(target="sm_80", warps=4)
+@tw.kernel(
+    target="sm_80",
+    warps=4,
+    reference="""
+        K = KEYS[PAGES].transpose(1, 2).reshape(B, H, S * 16, D)
+        V = VALUES[PAGES].transpose(1, 2).reshape(B, H, S * 16, D)
+        SCORES = where(arange(S * 16) < LENGTHS[:, None, None, None], Q @ K.mT * 0.125, -inf)
+        OUT = softmax(SCORES, -1) @ V
+    """,
+)
 def paged_decode(
     Q: Global[f32, B, H, 4, D], KEYS: Global[f32, P, H, 16, D], VALUES: Global[f32, P, H, 16, D],
     PAGES: Global[i32, B, S], LENGTHS: Global[i32, B], OUT: Global[f32, B, H, 4, D],

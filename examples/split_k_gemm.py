@@ -15,7 +15,11 @@ from tilewright import Const, Global, f16, f32
 SPLITS, M, N, K = tw.sizes("SPLITS", "M", "N", "K")
 
 
-@tw.kernel(target="sm_90a", warps=4)
+@tw.kernel(
+    target="sm_90a",
+    warps=4,
+    reference="W = (A * (arange(K) // PART == arange(SPLITS)[:, None])[:, None, :]) @ B",
+)
 def split_k_gemm(
     A: Global[f16, M, K],
     B: Global[f16, K, N],
@@ -41,7 +45,11 @@ def split_k_gemm(
         tw.store(W[s].tile((pm * BM, pn * BN), (BM, BN)), acc)
 
 
-@tw.kernel(target="sm_80", warps=4)
+@tw.kernel(
+    target="sm_80",
+    warps=4,
+    reference="W = (A * (arange(K) // PART == arange(SPLITS)[:, None])[:, None, :]) @ B",
+)
 def split_k_gemm_sm80(
     A: Global[f16, M, K],
     B: Global[f16, K, N],

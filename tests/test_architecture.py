@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Each package, its folder, and the packages of ours that it may import.
 PACKAGES: dict[str, tuple[str, frozenset[str]]] = {
     "tilewright_reference": ("dsl", frozenset()),
-    "tilewright": ("dsl", frozenset()),
+    "tilewright": ("dsl", frozenset({"tilewright_reference"})),
     "tilewright_analysis": ("analysis", frozenset({"tilewright_reference", "tilewright"})),
     "tilewright_agent": ("agent", frozenset({"tilewright_reference", "tilewright", "tilewright_analysis"})),
     "tilewright_server": (

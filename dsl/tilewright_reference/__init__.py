@@ -4,6 +4,6 @@ A package of its own, with nothing but the standard library (NumPy where it is a
 machine carries it while the language stays here.
 """
 
-from tilewright_reference.language import FUNCTIONS, Backend, BadReference, Reference, parse_reference
+from tilewright_reference.language import FUNCTIONS, Backend, BadReference, Reference, folded, parse_reference
 
-__all__ = ["FUNCTIONS", "Backend", "BadReference", "Reference", "parse_reference"]
+__all__ = ["FUNCTIONS", "Backend", "BadReference", "Reference", "folded", "parse_reference"]

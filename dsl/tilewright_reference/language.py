@@ -8,13 +8,15 @@ stays) and casts to narrower types are left out. *Plain* evaluation gives the ba
 and `.float()` is left out, so that `A.float() @ B.float()` of f16 tensors is the library's f16 product. With 8-bit
 floats libraries do not compute; `.float()` makes them bfloat16, which holds each of their values.
 
-An index may be a tensor of integers, as in `TABLE[IDS]`, and the end of a slice a problem size, as in `S[:K]`.
+An index may be a tensor of integers, as in `TABLE[IDS]`, and the end of a slice a problem size, as in `S[:K]`. Sizes
+are numbers elsewhere too (`arange(N)`), `inf` is infinity, and `folded` puts in the values of compile-time constants.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -52,20 +54,22 @@ class Backend(Protocol):
 
 
 FUNCTIONS = frozenset((
-    "abs", "add", "amax", "amin", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div", "erf",
-    "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp", "matmul",
-    "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave", "reshape", "round", "rsqrt", "sigmoid",
-    "silu", "sin", "softmax", "sqrt", "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze",
-    "where",
+    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div",
+    "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp",
+    "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave", "reshape", "round", "rsqrt",
+    "scaled_dot_product_attention", "sigmoid", "silu", "sin", "softmax", "sqrt", "square", "stack", "sub", "sum",
+    "tanh", "transpose", "trunc", "unsqueeze", "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
+_OPTIONS = ("dim", "keepdim", "min", "max", "approximate", "is_causal")
 _MODULES = ("torch", "F", "torch.nn.functional")
 _Operation = Callable[[Any, Any], Any]
 _BINARY: dict[type[ast.operator], _Operation] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b, ast.FloorDiv: lambda a, b: a // b, ast.Mod: lambda a, b: a % b,
     ast.Pow: lambda a, b: a**b, ast.MatMult: lambda a, b: a @ b,
+    ast.BitAnd: lambda a, b: a & b, ast.BitOr: lambda a, b: a | b,
 }  # fmt: skip
 _COMPARE: dict[type[ast.cmpop], _Operation] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -131,6 +135,24 @@ def parse_reference(
     return Reference(text, tuple(steps))
 
 
+def folded(text: str, constants: Mapping[str, int | float]) -> str:
+    """The reference with the values of constants in the place of their names; what is no Python, as it is."""
+    try:
+        tree = ast.parse(inspect.cleandoc(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+    stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & constants.keys() - stored
+    if not names:
+        return text
+
+    class Folding(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return ast.Constant(constants[node.id]) if node.id in names else node
+
+    return ast.unparse(Folding().visit(tree))
+
+
 def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
     """Raise BadReference unless the expression stays inside the language."""
 
@@ -141,7 +163,7 @@ def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
         case ast.Constant(value=bool() | int() | float()):
             pass
         case ast.Name(id=name):
-            if name not in names:
+            if name not in names and name not in sizes and name != "inf":
                 raise refuse(f"no tensor of that name; there are {', '.join(sorted(names))}")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             if isinstance(op, ast.Pow) and not _small(right):
@@ -182,8 +204,8 @@ def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
             for arg in args:
                 _check(arg, names, sizes)
             for keyword in keywords:
-                if keyword.arg not in ("dim", "keepdim", "min", "max", "approximate") or not _is_plain(keyword.value):
-                    raise refuse("an option is dim, keepdim, min, max or approximate, and constant")
+                if keyword.arg not in _OPTIONS or not _is_plain(keyword.value):
+                    raise refuse(f"an option is one of {', '.join(_OPTIONS)}, and constant")
         case _:
             raise refuse("not part of the language of references")
 
@@ -210,7 +232,9 @@ class _Evaluator:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
-                return self.values[name]
+                if name in self.values:
+                    return self.values[name]
+                return self.sizes.get(name, math.inf)
             case ast.BinOp(left=left, op=op, right=right):
                 return _BINARY[type(op)](self._value(left), self._value(right))
             case ast.UnaryOp(operand=operand):

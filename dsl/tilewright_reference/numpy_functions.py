@@ -12,6 +12,7 @@ import numpy as np
 _SAME: dict[str, str] = {
     **{n: n for n in ("cos", "exp", "exp2", "floor", "log", "log2", "sin", "sqrt", "square", "tanh", "abs", "matmul")},
     **{n: n for n in ("maximum", "minimum", "where", "add", "ceil", "trunc", "expm1", "log1p", "cumsum", "cumprod")},
+    "arange": "arange",
     "round": "rint",
     "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "transpose": "swapaxes",
     "unsqueeze": "expand_dims",
@@ -120,6 +121,14 @@ def _softmax(x: Any, dim: int = -1) -> Any:
     return np.exp(_log_softmax(x, dim))
 
 
+def _attention(q: Any, k: Any, v: Any, is_causal: int = False) -> Any:
+    scores: Any = q @ np.swapaxes(k, -2, -1) / math.sqrt(q.shape[-1])
+    if is_causal:
+        later: Any = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
+        scores = np.where(later, -np.inf, scores)
+    return _softmax(scores, -1) @ v
+
+
 def _reshape(x: Any, *shape: Any) -> Any:
     return x.reshape(shape[0] if len(shape) == 1 else shape)
 
@@ -128,4 +137,5 @@ _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
     "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
+    "scaled_dot_product_attention": _attention,
 }  # fmt: skip

@@ -227,6 +227,9 @@ class Cuda:
         return JobError(failure, f"{kind}: {text[:2000]}")
 
 
+FUNCTIONAL = ("gelu", "silu", "scaled_dot_product_attention")  # what torch.nn.functional has
+
+
 class TorchFunctions:
     """The functions of references in torch itself."""
 
@@ -237,8 +240,12 @@ class TorchFunctions:
         """`torch.name`, or the function of `torch.nn.functional`."""
         if name == "reshape":  # torch.reshape takes the shape as one argument only
             return args[0].reshape(*args[1:])
+        if name == "arange":
+            return self.torch.arange(*args, device="cuda")
+        if name == "scaled_dot_product_attention":
+            kwargs = {n: bool(v) for n, v in kwargs.items()}
         functional = self.torch.nn.functional
-        function = getattr(functional if name in ("gelu", "silu") else self.torch, name)
+        function = getattr(functional if name in FUNCTIONAL else self.torch, name)
         return function(*args, **kwargs)
 
     def cast(self, tensor: Any, name: str) -> Any:

@@ -18,6 +18,7 @@ from tilewright.ir.types import GlobalType, ScalarType, TileType, row_major
 from tilewright.problem import Problem
 from tilewright.source import Span
 from tilewright.targets import TARGETS
+from tilewright_reference import folded
 
 DEFAULT_TARGET = "sm_80"
 DEFAULT_WARPS = 4
@@ -25,7 +26,10 @@ DEFAULT_WARPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Elaborated:
-    """The outcome for one kernel. `kernel` is None when it has errors. `reference` is the decorator's, or empty."""
+    """The outcome for one kernel. `kernel` is None when it has errors.
+
+    `reference` is the decorator's, with the values of constants in it, or empty.
+    """
 
     kernel: ir.Kernel | None
     problems: tuple[Problem, ...]
@@ -96,7 +100,15 @@ def elaborate_kernel(
         tuple(work.assumptions), tuple(work.block), work.types, work.span(name_node), options.registers,
         tuple(work.contracts), tuple(scalars), tuple(work.type_params.values()),
     )  # fmt: skip
-    return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), options.reference)
+    reference = _folded(options.reference, kernel, scope) if options.reference else ""
+    return Elaborated(kernel, problems + tuple(_unbound_sizes(work, kernel)), reference)
+
+
+def _folded(reference: str, kernel: ir.Kernel, scope: Mapping[str, Value]) -> str:
+    """The reference with the values of the constants of the file and of the kernel."""
+    values = {n: v.value for n, v in scope.items() if isinstance(v, Int)} | kernel.const_values()
+    own = {a.name for a in kernel.arguments} | set(kernel.sizes)
+    return folded(reference, {n: v for n, v in values.items() if n not in own})
 
 
 @dataclass(slots=True)

@@ -58,5 +58,6 @@ class KernelUnit:
             done = Elaborated(None, (*done.problems, Problem("TW009", message, Span(0, 0))))
         suffix = ",".join(f"{k}={v}" for k, v in sorted(consts.items())) + f"@{target or ''}"
         return replace(
-            self, kernel=done.kernel, problems=done.problems, key=f"{self.key}[{suffix}]", types=tuple(types.items())
-        )
+            self, kernel=done.kernel, problems=done.problems, reference=done.reference, key=f"{self.key}[{suffix}]",
+            types=tuple(types.items()),
+        )  # fmt: skip

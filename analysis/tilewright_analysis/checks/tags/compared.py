@@ -46,12 +46,12 @@ _GREATEST: Mapping[str, float] = {"f16": 65520.0, "f8e4m3": 448.0, "f8e5m2": 573
 # Elements: halves between -2 and 2, whose sums of products are exact; random ones; nothing but zeros; positive ones;
 # and large ones, whose exponential is beyond the range of f32.
 _KINDS = ("halves", "normal", "zeros", "positive", "large")
-_SIZES = 14
+_SIZES = 10
 _SMALLER = 24
 _SECONDS = 1.0
-_MOST_ELEMENTS = 1 << 18
-# The product of all sizes, which bounds what a run computes; of one run, and of all of them.
-_WORK, _ALL_WORK = 1 << 22, 1 << 23
+_MOST_ELEMENTS = 1 << 16
+# Tiles along every size, multiplied: about the iterations of all programs; of one run, and of all runs.
+_STEPS, _ALL_STEPS = 12, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ class Comparison:
     def first_difference(self, seconds: float) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
         end = perf_counter() + seconds
-        work = 0
+        tiles, steps = tile_lengths(self.kernel), 0
         for sizes, kind in _trials(self.kernel):
-            work += prod(sizes.values())
-            if perf_counter() > end or work > _ALL_WORK:
+            steps += _steps(sizes, tiles)
+            if perf_counter() > end or steps > _ALL_STEPS:
                 break
             found = self.difference(sizes, kind)
             if found is not None:
@@ -219,22 +219,23 @@ def _trials(kernel: ir.Kernel) -> Iterator[tuple[dict[str, int], str]]:
 def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
     """Sizes that the assumptions allow, one as different from the other as chance has it, always in the same order."""
     unit = known_divisors(a.expr for a in kernel.assumptions)
+    tiles = tile_lengths(kernel)
     choices: list[tuple[int, ...]] = []
-    for name, tile in tile_lengths(kernel).items():
+    for name, tile in tiles.items():
         least = unit.get(name, 1)
         tile = -(-tile // least) * least
         some = {least, 3 * least, tile - least, tile, tile + least, 2 * tile + least, 4 * tile + 3 * least}
+        some = some if tile > least else {least, 2 * least, 3 * least, 5 * least}
         choices.append(tuple(sorted(n for n in some if n > 0)))
     every = prod(len(c) for c in choices)
-    names = list(tile_lengths(kernel))
     generator = np.random.default_rng(every)
     for number in generator.permutation(every)[:4096] if every < 1 << 20 else generator.integers(0, every, 4096):
         picked: list[int] = []
         for choice in choices:
             number, digit = divmod(int(number), len(choice))
             picked.append(choice[digit])
-        sizes = dict(zip(names, picked, strict=True))
-        if _allowed(kernel, sizes):
+        sizes = dict(zip(tiles, picked, strict=True))
+        if _steps(sizes, tiles) <= _STEPS and _allowed(kernel, sizes):
             yield sizes
 
 
@@ -245,7 +246,11 @@ def _allowed(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
         elements = [prod(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params]
     except (ArgumentError, ex.EvaluationError):
         return False
-    return all(1 <= n <= _MOST_ELEMENTS for n in elements) and prod(sizes.values()) <= _WORK
+    return all(1 <= n <= _MOST_ELEMENTS for n in elements)
+
+
+def _steps(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
+    return prod(-(-n // tiles[name]) for name, n in sizes.items() if n > 0)
 
 
 def _arguments(kernel: ir.Kernel, sizes: Mapping[str, int], kind: str) -> list[Argument]:
