@@ -145,6 +145,8 @@ def check_module(
 
 def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligation]:
     span, code = context.kernel.span, check.codes[0]
+    if not check.applies(context):
+        return
     if late:
         yield unknown(context, code, check.family, f"check {check.name}", span, "the time for this kernel is used up")
         return

@@ -20,12 +20,16 @@ from .tags import compared, coverage, precision, scale, validity
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A named check; `codes` are the diagnostics it can give, the first stands for a failure of the check itself."""
+    """A named check; `codes` are the diagnostics it can give, the first stands for a failure of the check itself.
+
+    `applies` says whether a kernel has anything for it to look at; nothing is missing where it does not.
+    """
 
     name: str
     family: Family
     codes: tuple[str, ...]
     run: Callable[[KernelContext], Iterable[Obligation]]
+    applies: Callable[[KernelContext], bool] = lambda _: True
 
 
 CHECKS: tuple[Check, ...] = (
@@ -55,5 +59,5 @@ CHECKS: tuple[Check, ...] = (
     Check("tags.precision", "tags", ("TW107",), precision.check),
     Check("grid.point_map", "grid", ("TW302", "TW303"), point_map.check),
     Check("memory.offset_width", "memory", ("TW205",), offset_width.check),
-    Check("tags.compared", "tags", ("TW108",), compared.check),
+    Check("tags.compared", "tags", ("TW108",), compared.check, compared.applies),
 )
