@@ -268,7 +268,7 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
     `target`: the least GPU it is for ("sm_80" means sm_80 and up; "sm_90a" exactly that). `warps`: warps of 32 threads
     (AMD: 64) that compute. `registers`: the most a thread may have, so that more blocks fit. `reference`: what it
-    computes ("C = A @ B"), an expression over its arguments to compare runs with.
+    computes ("C = A @ B"), an expression over its arguments that runs and checks are compared with (TW108).
     """
     if function is not None:
         return KernelFunction(function)

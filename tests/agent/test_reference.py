@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright_reference import FUNCTIONS, BadReference, parse_reference
+from tilewright_reference import FUNCTIONS, BadReference, folded, parse_reference
 from tilewright_reference.numpy_functions import NumpyFunctions
 
 BACKEND = NumpyFunctions()
@@ -99,6 +99,10 @@ def test_every_function_has_an_implementation() -> None:
             args = (X > 0, X, X)
         elif name == "matmul":
             args = (X, X.T)
+        elif name == "arange":
+            args = (5,)
+        elif name == "scaled_dot_product_attention":
+            args = (X, X, X)
         else:
             args = (np.abs(X) + 1, *args)
         assert np.all(np.isfinite(BACKEND.call(name, args, {}))), name
@@ -191,3 +195,31 @@ def test_lines_of_a_reference_may_be_indented() -> None:
 def test_a_failing_operation_names_itself() -> None:
     with pytest.raises(BadReference, match="X @ X"):
         value("X @ X", X=X)
+
+
+def test_constants_are_put_in() -> None:
+    assert folded("C = A * SCALE + N", {"SCALE": 3, "OTHER": 4}) == "C = A * 3 + N"
+    assert folded("C = A * 2", {"SCALE": 3}) == "C = A * 2"
+    assert folded("S = A\nC = S + 1", {"S": 3}) == "S = A\nC = S + 1"  # an assigned name is no constant
+    assert folded("C = (", {"C": 1}) == "C = ("
+
+
+def test_sizes_are_numbers_and_inf_is_infinity() -> None:
+    reference = parse_reference("where(arange(N) % 2 == 0, X, -inf)", ["X"], ["OUT"], ["N"])
+    got = reference.evaluate({"X": X}, BACKEND, precise=True, sizes={"N": 6})["OUT"]
+    np.testing.assert_array_equal(got, np.where(np.arange(6) % 2 == 0, X, -np.inf))
+
+
+def test_attention_and_its_mask() -> None:
+    q, k, v = (RANDOM.standard_normal((2, n, 8)) for n in (5, 7, 7))
+    scores = q @ k.swapaxes(1, 2) / np.sqrt(8)
+    for causal in (0, 1):
+        kept = np.tril(np.ones((5, 7))) if causal else np.ones((5, 7))
+        e = np.exp(scores) * kept
+        got = value(f"scaled_dot_product_attention(Q, K, V, is_causal={causal})", Q=q, K=k, V=v)
+        np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ v)
+
+
+def test_gather_does_not_count_from_the_end() -> None:
+    with pytest.raises(BadReference, match="gather has indices -1 to 0"):
+        value("X.gather(1, I)", X=X, I=np.array([[0], [-1], [0], [0]]))
