@@ -124,8 +124,7 @@ def _softmax(x: Any, dim: int = -1) -> Any:
 def _attention(q: Any, k: Any, v: Any, is_causal: int = False) -> Any:
     scores: Any = q @ np.swapaxes(k, -2, -1) / math.sqrt(q.shape[-1])
     if is_causal:
-        later: Any = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
-        scores = np.where(later, -np.inf, scores)
+        scores = scores + np.triu(np.full(scores.shape, -np.inf), 1)
     return _softmax(scores, -1) @ v
 
 
