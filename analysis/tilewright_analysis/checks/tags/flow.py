@@ -43,14 +43,15 @@ class Flow(Memory):
         for site in self._context.sites:
             if isinstance(site.stmt, ir.TmaLoad | ir.CpAsync):
                 self._put(site.stmt.dst.buffer, self._viewed(site.stmt, site.stmt.view, 0.0))
+        given: Tiles = {s.name: uniform(FINITE) for s in self._context.kernel.scalars if s.dtype.is_float}
         for _ in range(_ROUNDS):
             before = dict(self._buffers)
-            self._block(self._context.kernel.body, {})
+            self._block(self._context.kernel.body, dict(given))
             if self._buffers == before:
                 break
         else:
             self._buffers = {n: unknown(ANYTHING, "what it holds did not settle") for n in self._buffers}
-            self._block(self._context.kernel.body, {})
+            self._block(self._context.kernel.body, given)
         return self
 
     @property
