@@ -127,7 +127,8 @@ def _limit(seconds: float) -> Iterator[None]:
         raise OutOfTime
 
     signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again: what is raised in a destructor is lost.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
