@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from tilewright.expand import ExpansionError, expand, expand_policies
 from tilewright.frontend import KernelUnit, Module
@@ -29,7 +29,7 @@ Cancelled = Callable[[], bool]
 @dataclass(frozen=True, slots=True)
 class Budget:
     """`effort` bounds one call to z3, in its own units (half a microsecond each or less, whatever the load);
-    obligations left after `seconds` become unknown.
+    obligations left after `seconds` of computing become unknown. Waiting for other work of the machine does not count.
     """
 
     effort: int = 2_000_000
@@ -72,7 +72,7 @@ def check_kernel(
         source=source,
         reference=reference,
     )
-    context.deadline = begin + limits.seconds
+    context.deadline = thread_time() + limits.seconds
     found: list[Obligation] = []
     told: set[tuple[str, Span, str, str]] = set()
     for check in checks:

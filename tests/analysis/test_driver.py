@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from time import perf_counter, sleep
 
 import pytest
 
@@ -68,9 +69,22 @@ def test_a_check_that_fails_is_unknown_and_hides_no_other() -> None:
 
 
 def test_what_there_was_no_time_for_is_unknown() -> None:
-    report = check_kernel(build.fma(), budget=Budget(seconds=0.0))
+    report = check_kernel(build.fma(), budget=Budget(seconds=0.0), reference="X * Y + X")
     assert report.count("proved") == 0
     assert report.count("unknown") == len(CHECKS)
+    # A kernel without a reference has nothing to be compared with, so nothing is missing.
+    assert check_kernel(build.fma(), budget=Budget(seconds=0.0)).count("unknown") == len(CHECKS) - 1
+
+
+def test_waiting_does_not_use_up_the_time() -> None:
+    def busy() -> bool:
+        sleep(0.05)
+        return False
+
+    begin = perf_counter()
+    report = check_kernel(build.fma(), budget=Budget(seconds=1.0), cancelled=busy)
+    assert perf_counter() - begin > 1.0
+    assert report.verdict == "proved"
 
 
 def test_policies_are_expanded_first() -> None:

@@ -154,10 +154,10 @@ def _with_equal_counts(
     multiple = Facts.of(program.kernel.assumptions).multiple
     grain = lcm(*(multiple.get(n, 1) for n in names))
     unit = lcm(max(o.trip.step for _, o in alone), grain)
-    end = time.perf_counter() + SAME_COUNT_SECONDS
+    end = time.thread_time() + SAME_COUNT_SECONDS
     for n in range(1, SAME_COUNT_LIMIT + 1):
         for size in dict.fromkeys((n * unit, n * unit - grain, (n - 1) * unit + grain)):
-            if time.perf_counter() > end:
+            if time.thread_time() > end:
                 return {}
             env = dict.fromkeys(names, size)
             fixed = {i: ex.evaluate(o.trip.expr, env) for i, o in alone}

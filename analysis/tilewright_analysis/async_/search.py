@@ -99,7 +99,7 @@ class _Exploration:
         self.first_in_first_out = breadth_first or meet
         self.meet = meet
         self.cancelled = cancelled or (lambda: False)
-        self.deadline = time.perf_counter() + budget.seconds
+        self.deadline = time.thread_time() + budget.seconds
         self.reporter = Findings(program, tracing)
         self.machine = TensorMachine(program, self.reporter, self._interrupted)
         self.normal = Normalizer(program, remember=tracing)
@@ -131,7 +131,7 @@ class _Exploration:
                     if self._violated():
                         return "not decided because of the first violation"
                     return f"no end after {self.states} states and {self.machine.steps} steps"
-                if time.perf_counter() > self.deadline:
+                if time.thread_time() > self.deadline:
                     return f"no end after {self.budget.seconds:g} s and {self.states} states"
                 if self.cancelled():
                     return "cancelled"
@@ -157,7 +157,7 @@ class _Exploration:
         )
 
     def _interrupted(self, steps: int) -> bool:
-        return steps > self.budget.steps or time.perf_counter() > self.deadline or self.cancelled()
+        return steps > self.budget.steps or time.thread_time() > self.deadline or self.cancelled()
 
     def _arrives(self, s: State) -> bool:
         """Run `s` up to the next comparison and queue it unless it is known. True when the search is over."""

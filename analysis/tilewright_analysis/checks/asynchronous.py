@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright_analysis.async_.explore import explore
+from tilewright_analysis.async_.alike import explore_alike
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget
 
 from ..context import KernelContext
@@ -53,7 +53,7 @@ def explored(context: KernelContext) -> AsyncResult:
     """What the engine found, computed once for a kernel."""
     if context.exploration is None:
         budget = Budget(seconds=max(0.5, min(_SECONDS, context.seconds_left())))
-        context.exploration = explore(context.tagged, budget=budget, cancelled=context.decider.cancelled)
+        context.exploration = explore_alike(context.tagged, budget, context.decider.cancelled)
     return context.exploration
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from time import perf_counter
+from time import thread_time
 
 from tilewright.ir import expr as ex
 
@@ -27,7 +27,7 @@ def probe(question: Question, *, points: int = 6000, milliseconds: float = 25.0)
     facts, claim = compiled(question.facts), compiled((question.claim,))
     relevant = question.relevant
     by_binder = _facts_by_depth(question)
-    deadline = perf_counter() + milliseconds / 1000
+    deadline = thread_time() + milliseconds / 1000
     budget = points
 
     def search(depth: int, env: Model) -> Model | None:
@@ -49,7 +49,7 @@ def probe(question: Question, *, points: int = 6000, milliseconds: float = 25.0)
             found = search(depth + 1, env)
             if found is not None:
                 return found
-            if budget <= 0 or (budget % 64 == 0 and perf_counter() > deadline):
+            if budget <= 0 or (budget % 64 == 0 and thread_time() > deadline):
                 break
         env.pop(binder.name, None)
         return None
@@ -58,7 +58,7 @@ def probe(question: Question, *, points: int = 6000, milliseconds: float = 25.0)
         found = search(0, dict(sizes))
         if found is not None:
             return found
-        if budget <= 0 or perf_counter() > deadline:
+        if budget <= 0 or thread_time() > deadline:
             return None
     return None
 

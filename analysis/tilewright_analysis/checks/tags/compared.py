@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -108,11 +108,11 @@ class Comparison:
 
     def first_difference(self, seconds: float) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
-        end = perf_counter() + seconds
+        end = thread_time() + seconds
         tiles, steps = tile_lengths(self.kernel), 0
         for sizes, kind in _trials(self.kernel):
             steps += _steps(sizes, tiles)
-            if perf_counter() > end or steps > _ALL_STEPS:
+            if thread_time() > end or steps > _ALL_STEPS:
                 break
             found = self.difference(sizes, kind)
             if found is not None:
@@ -179,7 +179,7 @@ class Comparison:
         for name in found.sizes:
             least = known_divisors(a.expr for a in self.kernel.assumptions).get(name, 1)
             for value in (least, 2 * least, 3 * least, 5 * least):
-                if value >= found.sizes[name] or left == 0 or perf_counter() > end:
+                if value >= found.sizes[name] or left == 0 or thread_time() > end:
                     break
                 sizes = {**found.sizes, name: value}
                 left -= 1
