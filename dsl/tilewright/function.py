@@ -65,8 +65,8 @@ class KernelFunction:
     def using(self, target: str | None = None, **consts: int | DType) -> KernelFunction:
         """The kernel with other compile-time values, element types or for another target: `gemm.using("sm_80", BM=64)`.
 
-        Equal values give the same object, so what was compiled for it is found again. An element type that is
-        chosen here (`T=tw.bf16`) is no longer that of the arguments.
+        `warps=` overrides that of the decorator. Equal values give the same object, so what was compiled for it is
+        found again. An element type that is chosen here (`T=tw.bf16`) is no longer that of the arguments.
         """
         named = {name: value.name if isinstance(value, DType) else value for name, value in consts.items()}
         wanted, target = {**self.consts, **named}, target or self.target

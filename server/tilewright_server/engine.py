@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilewright.frontend import KernelUnit, Module, parse_module
+from tilewright.frontend.kernel import WARPS
 from tilewright.ir.nodes import Kernel
 from tilewright.source import SourceText
 from tilewright.targets import TARGETS
@@ -44,9 +45,9 @@ def configured(unit: KernelUnit, target: str = "", constants: Mapping[str, int |
 
 
 def names_of_constants(unit: KernelUnit) -> set[str]:
-    """Names of the compile-time arguments and of the element types that a call decides."""
+    """Names of the compile-time arguments, of the element types that a call decides, and `warps`."""
     kernel = unit.kernel
-    return {c.name for c in (*kernel.consts, *kernel.element_types)} if kernel is not None else set()
+    return {WARPS, *(c.name for c in (*kernel.consts, *kernel.element_types))} if kernel is not None else {WARPS}
 
 
 def load_verifier() -> None:

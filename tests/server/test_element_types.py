@@ -126,3 +126,11 @@ def test_the_editor_says_what_it_is() -> None:
     assert unit is not None
     found = facts.facts_of(engine.configured(unit, "", {"T": "bf16"}), "T")
     assert found is not None and found.type == "element type bf16"
+
+
+def test_an_instance_may_have_other_warps() -> None:
+    unit = read(TEXT).unit("double")
+    assert unit is not None
+    eight = engine.configured(unit, "", {"warps": 8})
+    assert eight.kernel is not None and eight.kernel.warps == 8 and eight.key != unit.key
+    assert "1, 2, 4, 8, 16 or 32 warps, not 3" in unit.with_consts(warps=3).problems[0].message

@@ -22,6 +22,8 @@ from tilewright_reference import folded
 
 DEFAULT_TARGET = "sm_80"
 DEFAULT_WARPS = 4
+WARPS = "warps"
+"""The option of `@tw.kernel` that an instance may override like a compile-time argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def elaborate_kernel(
     """Elaborate a `decorated_definition` node of a syntactically healthy kernel.
 
     `base` is the byte where the kernel begins; spans are relative to it. `consts` and `target` override the defaults;
-    an element type is given by its name (`{"T": "bf16"}`).
+    an element type is given by its name (`{"T": "bf16"}`), and `"warps"` is the option of the decorator.
     """
     work = Operations(base, scope)
     function = need(node, "definition")
@@ -56,6 +58,8 @@ def elaborate_kernel(
     work.wanted_types = {name: value for name, value in given.items() if isinstance(value, str)}
     numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
     params, scalars, constants = _parameters(work, need(function, "parameters"), numbers)
+    if WARPS in numbers and WARPS not in {c.name for c in constants}:
+        work.attempt(name_node, lambda node: setattr(options, "warps", _warps(work, node, numbers.pop(WARPS))))
     body = need(function, "body")
     work.counts = count_assignments(body)
     _variables(work, scalars)
@@ -139,11 +143,7 @@ def _options(work: Operations, node: Node) -> _Options:
                         raise work.fault("TW009", f"unknown target '{value}'; known are {', '.join(TARGETS)}", argument)
                     options.target = value
                 case "warps" if isinstance(value, Int):
-                    if value.value not in (1, 2, 4, 8, 16, 32):
-                        raise work.fault(
-                            "TW603", f"a kernel has 1, 2, 4, 8, 16 or 32 warps, not {value.value}", argument
-                        )
-                    options.warps = value.value
+                    options.warps = _warps(work, argument, value.value)
                 case "registers" if isinstance(value, Int):
                     if value.value % 8 or not 24 <= value.value <= 248:
                         raise work.fault(
@@ -171,6 +171,12 @@ def _options(work: Operations, node: Node) -> _Options:
         for argument in parts(need(inner, "arguments")):
             work.attempt(argument, read)
     return options
+
+
+def _warps(work: Operations, node: Node, warps: int) -> int:
+    if warps not in (1, 2, 4, 8, 16, 32):
+        raise work.fault("TW603", f"a kernel has 1, 2, 4, 8, 16 or 32 warps, not {warps}", node)
+    return warps
 
 
 def _parameters(
