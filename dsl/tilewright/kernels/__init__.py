@@ -1,0 +1,53 @@
+"""Tuned kernels as functions of PyTorch: `from tilewright.kernels import matmul, softmax, rms_norm`.
+
+Inputs are CUDA tensors of f16, bf16 or, but for products, f32; results are new tensors, and no gradients are computed.
+Each function is an operator of `torch.ops.tilewright` with a shape function, so `torch.compile` can call it. The
+kernels are the files beside this one: `tilewright check` proves each at every configuration that is used, and what they
+assume of sizes is checked before they are launched.
+"""
+
+from tilewright.kernels.operators import (
+    cross_entropy,
+    elu,
+    gelu,
+    hardsigmoid,
+    hardtanh,
+    layer_norm,
+    leaky_relu,
+    linear,
+    log_softmax,
+    matmul,
+    relu,
+    rms_norm,
+    selu,
+    sigmoid,
+    silu,
+    silu_and_multiply,
+    softmax,
+    softplus,
+    softsign,
+    tanh,
+)
+
+__all__ = [
+    "cross_entropy",
+    "elu",
+    "gelu",
+    "hardsigmoid",
+    "hardtanh",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "matmul",
+    "relu",
+    "rms_norm",
+    "selu",
+    "sigmoid",
+    "silu",
+    "silu_and_multiply",
+    "softmax",
+    "softplus",
+    "softsign",
+    "tanh",
+]

@@ -1,0 +1,59 @@
+"""Which configuration of a kernel is used for which sizes: from measurements of a card, kept in `tuned/`.
+
+A table holds for each tile shape of a matrix product what it costs, fitted to measured times: one step along K of one
+wave of tiles, one wave, and one launch. Its time for any sizes follows, and the least time decides. Sizes that were
+measured themselves have the configuration that was fastest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A configuration of a matrix product, with its costs in nanoseconds: a step of a wave, a wave, a launch."""
+
+    values: tuple[tuple[str, int], ...]
+    step: float
+    wave: float
+    launch: float
+
+    def time(self, m: int, n: int, k: int, processors: int) -> float:
+        """Nanoseconds that a product of m by k and k by n takes on a GPU with that many multiprocessors."""
+        own = dict(self.values)
+        tiles = -(-m // own["BM"]) * -(-n // own["BN"])
+        waves = -(-tiles // processors)
+        return waves * (-(-k // own["BK"]) * self.step + self.wave) + self.launch
+
+
+@lru_cache(maxsize=4096)
+def of_product(m: int, n: int, k: int, processors: int = 132) -> Mapping[str, int]:
+    """Compile-time values and warps for a product of m by k and k by n elements of 16 bits."""
+    tiles, measured = _products()
+    found = measured.get((m, n, k))
+    return dict(found if found is not None else min(tiles, key=lambda t: t.time(m, n, k, processors)).values)
+
+
+def of_rows(columns: int, rows: int) -> Mapping[str, int]:
+    """Tile extents and warps for operations on rows that lie in one tile: 16 to 32 elements a thread."""
+    width = 1 << max(5, (columns - 1).bit_length())
+    warps = min(16, max(4, width // 1024))
+    several = max(1, min(2048 // width, rows))
+    return {"R": 1 << several.bit_length() - 1, "BN": width, "warps": warps}
+
+
+LONGEST_ROW = 32768
+"""Columns of a row that still lies in one tile: 64 registers a thread of 16 warps."""
+
+
+@lru_cache(maxsize=1)
+def _products() -> tuple[tuple[Tile, ...], dict[tuple[int, int, int], tuple[tuple[str, int], ...]]]:
+    table = json.loads(files("tilewright.kernels").joinpath("tuned", "h200.json").read_text())["product"]
+    tiles = tuple(Tile(tuple(t["values"].items()), t["step"], t["wave"], t["launch"]) for t in table["tiles"])
+    measured = {tuple(s["sizes"]): tuple(s["values"].items()) for s in table["sizes"]}
+    return tiles, measured
