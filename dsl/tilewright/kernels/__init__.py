@@ -6,28 +6,50 @@ kernels are the files beside this one: `tilewright check` proves each at every c
 assume of sizes is checked before they are launched.
 """
 
-from tilewright.kernels.operators import (
-    cross_entropy,
-    elu,
-    gelu,
-    hardsigmoid,
-    hardtanh,
-    layer_norm,
-    leaky_relu,
-    linear,
-    log_softmax,
-    matmul,
-    relu,
-    rms_norm,
-    selu,
-    sigmoid,
-    silu,
-    silu_and_multiply,
-    softmax,
-    softplus,
-    softsign,
-    tanh,
-)
+# torch is no dependency of the language, so its types are unknown where this is checked.
+# pyright: basic
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.kernels.operators import (
+        cross_entropy,
+        elu,
+        gelu,
+        hardsigmoid,
+        hardtanh,
+        layer_norm,
+        leaky_relu,
+        linear,
+        log_softmax,
+        matmul,
+        relu,
+        rms_norm,
+        selu,
+        sigmoid,
+        silu,
+        silu_and_multiply,
+        softmax,
+        softplus,
+        softsign,
+        tanh,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    # The kernels can be read and checked without torch; only the functions need it.
+    if name not in __all__:
+        raise AttributeError(f"module 'tilewright.kernels' has no attribute '{name}'")
+    try:
+        from tilewright.kernels import operators
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"tilewright.kernels.{name} needs PyTorch, which is not installed: pip install 'tilewright[gpu]' ({error})"
+        ) from error
+    return getattr(operators, name)
+
 
 __all__ = [
     "cross_entropy",

@@ -34,9 +34,13 @@ class Tile:
 @lru_cache(maxsize=4096)
 def of_product(m: int, n: int, k: int, processors: int = 132) -> Mapping[str, int]:
     """Compile-time values and warps for a product of m by k and k by n elements of 16 bits."""
-    tiles, measured = _products()
-    found = measured.get((m, n, k))
-    return dict(found if found is not None else min(tiles, key=lambda t: t.time(m, n, k, processors)).values)
+    found = _table()[1].get((m, n, k))
+    return dict(found if found is not None else min(tiles(), key=lambda t: t.time(m, n, k, processors)).values)
+
+
+def tiles() -> tuple[Tile, ...]:
+    """All configurations that `of_product` chooses from."""
+    return _table()[0]
 
 
 def of_rows(columns: int, rows: int) -> Mapping[str, int]:
@@ -52,8 +56,8 @@ LONGEST_ROW = 32768
 
 
 @lru_cache(maxsize=1)
-def _products() -> tuple[tuple[Tile, ...], dict[tuple[int, int, int], tuple[tuple[str, int], ...]]]:
+def _table() -> tuple[tuple[Tile, ...], dict[tuple[int, int, int], tuple[tuple[str, int], ...]]]:
     table = json.loads(files("tilewright.kernels").joinpath("tuned", "h200.json").read_text())["product"]
-    tiles = tuple(Tile(tuple(t["values"].items()), t["step"], t["wave"], t["launch"]) for t in table["tiles"])
+    priced = tuple(Tile(tuple(t["values"].items()), t["step"], t["wave"], t["launch"]) for t in table["tiles"])
     measured = {tuple(s["sizes"]): tuple(s["values"].items()) for s in table["sizes"]}
-    return tiles, measured
+    return priced, measured

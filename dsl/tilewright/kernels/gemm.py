@@ -13,7 +13,7 @@ NONE, RELU, GELU, SILU = 0, 1, 2, 3
 
 
 @tw.func
-def activated(x, ACT):
+def activated(x: tw.Tile, ACT: int) -> tw.Tile:
     """The activation with that number."""
     if ACT == RELU:
         x = tw.maximum(x, 0.0)

@@ -93,11 +93,11 @@ def rows() -> Iterator[Case]:
             return _normal(m, n, t), _normal(1, n, t)[0], _normal(1, n, t)[0]
 
         yield Case("rows", f"rms_norm {_short(dtype)}", shape, weighted, lambda x, w, b: kernels.rms_norm(x, w),
-                   lambda x, w, b, n=n: F.rms_norm(x, (n,), w, 1e-6),
-                   lambda x, w, b, n=n: F.rms_norm(x.double(), (n,), w.double(), 1e-6), moved=2 * size)  # fmt: skip
+                   lambda x, w, b: F.rms_norm(x, x.shape[1:], w, 1e-6),
+                   lambda x, w, b: F.rms_norm(x.double(), x.shape[1:], w.double(), 1e-6), moved=2 * size)  # fmt: skip
         yield Case("rows", f"layer_norm {_short(dtype)}", shape, weighted, kernels.layer_norm,
-                   lambda x, w, b, n=n: F.layer_norm(x, (n,), w, b),
-                   lambda x, w, b, n=n: F.layer_norm(x.double(), (n,), w.double(), b.double()), moved=2 * size)  # fmt: skip
+                   lambda x, w, b: F.layer_norm(x, x.shape[1:], w, b),
+                   lambda x, w, b: F.layer_norm(x.double(), x.shape[1:], w.double(), b.double()), moved=2 * size)  # fmt: skip
 
         def labelled(m: int = m, n: int = n, t: torch.dtype = dtype) -> tuple[Any, ...]:
             return _normal(m, n, t), torch.randint(0, n, (m,), device="cuda")
@@ -124,8 +124,8 @@ def activations() -> Iterator[Case]:
         ("elu", kernels.elu, F.elu),
         ("hardtanh", kernels.hardtanh, F.hardtanh),
     ]
+    m, n = 4096, 16384
     for dtype in (SINGLE, BRAIN):
-        m, n = 4096, 16384
         for name, ours, base in pairs:
             yield Case(
                 "activations", f"{name} {_short(dtype)}", f"{m}×{n}", lambda t=dtype: (_normal(m, n, t),), ours, base,
