@@ -39,6 +39,8 @@ class Normalizer:
                         self._outer[i, id(role)] = lp
                         self._around_loop[oracle.outer, id(role)] = lp
         self._pending = {id(r): _most_pending(r) for r in program.roles}
+        # As long as tiles that were read ahead of a loop may still be in a ring, and a little longer.
+        self._held_up_to = 4 + 2 * max((b.stages for b in program.buffers.values()), default=1)
         self._grid = {i for i, o in enumerate(program.oracles) if o.is_programs}
 
     def key(self, s: State) -> tuple[Key, list[int], list[int]]:
@@ -152,7 +154,10 @@ class Normalizer:
         if s.exact:
             # Coordinates that move differently are compared: their distance depends on the positions themselves.
             movers = self.program.movers
-            out.append(tuple(sorted((o, around(o, outer), at) for (o, outer), at in base.items() if o in movers)))
+            positions = sorted((o, around(o, outer), at) for (o, outer), at in base.items() if o in movers)
+            # Far into a loop they are not compared any more, or it stays open.
+            s.exact = all(at <= self._held_up_to for _, _, at in positions)
+            out.append(tuple(positions) if s.exact else "far")
         tokens = list(ids)
         return tuple(out), self._knowledge(s, ids), tokens
 
