@@ -10,8 +10,8 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir import tagging
 from tilewright.ir.types import TileType
+from tilewright_analysis.async_ import blocks, forms, named, said
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import forms, named, said
 from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
@@ -155,6 +155,7 @@ class Tags:
                     self.report.lost("TW101", sid(o), p, o, held, "the accumulator")
         fixed = united(a.fixed, b.fixed)
         if isinstance(along, Tag):
+            along = blocks.counted(self.program, s, along, self._around(p))
             start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text,
                           f"{a.source} @ {b.source}", fixed=fixed)  # fmt: skip
             covers = self._contracted(s, p, o, covers, along, depth, start)
@@ -279,24 +280,23 @@ class Tags:
         # A moving coordinate is compared with what moves along, not with constants, unless its position is known.
         fixed = not slopes or s.exact
         high = self.facts.bounds(extent)[1] if fixed else INF
+        counts: dict[int, float] = {}
+        parts: dict[int, blocks.Part] = {}
         for i, oracle in enumerate(self.program.oracles):
-            form = oracle.trip.form
-            if oracle.is_programs or len(form.terms) != len(extent.terms) or not extent.terms:
-                continue
-            factor = form.terms[0][1] / extent.terms[0][1]
-            if factor <= 0 or form.terms != tuple((k, v * factor) for k, v in extent.terms):
-                continue
-            if (oracle.outer is not None and oracle.outer != inner[0]) or not (fixed or i in along):
+            found = None if oracle.is_programs else blocks.part_of(extent, oracle.trip)
+            if found is None or (oracle.outer is not None and oracle.outer != inner[0]):
                 continue
             at = (i, inner[1] if oracle.outer is not None else 0)
             most = s.oracles.get(at, (oracle.minimum, oracle.maximum))[1]
             if i not in along and most >= self.program.limits[i]:
                 most = oracle.maximum
-            # ceil((factor * (extent - e) + r) / step) = N  bounds the extent.
-            shift = form.const - extent.const * factor
-            if most < INF:
+            parts[i], counts[i] = found, most
+            if found.kind == "all" and (fixed or i in along) and most < INF:
+                # ceil((factor * (extent - e) + r) / step) = N  bounds the extent.
+                form, factor = oracle.trip.form, oracle.trip.step / found.length
+                shift = form.const - extent.const * factor
                 high = min(high, float(floor((int(most) * oracle.trip.step - shift) / factor)))
-        return high
+        return min(high, blocks.greatest(parts, counts, frozenset(parts) if fixed else along))
 
     def _empty(self, s: State, dim: int, p: Process) -> bool:
         return self.greatest(s, dim, (), self._around(p)) <= 0

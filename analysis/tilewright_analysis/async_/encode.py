@@ -20,6 +20,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
+from tilewright_analysis.async_.motion import mixed
 from tilewright_analysis.async_.operations import choice, instruction
 from tilewright_analysis.async_.origins import Source, guesses, read_ahead, sources
 from tilewright_analysis.async_.scalars import Scalars
@@ -65,7 +66,7 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     alike, limits = families(tables)
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
-        [frozenset(t) for t in tables.ties], alike, limits, *_mixed(encoded), _same_registers(kernel),
+        [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), _same_registers(kernel),
         tag_space.mentioned(kernel),
     )  # fmt: skip
 
@@ -79,19 +80,6 @@ def _same_registers(kernel: ir.Kernel) -> dict[str, tuple[str, ...]]:
     }
     operands = {s.a.name for s in ir.walk(kernel.body) if isinstance(s, ir.Wgmma) and isinstance(s.a, ir.TileRef)}
     return {name: (converted[name],) for name in operands if name in converted}
-
-
-def _mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """((dimension, symbol) whose coordinates move differently in different statements, oracles they move with)."""
-    moves: dict[tuple[int, int], set[tuple[tuple[int, int], ...]]] = {}
-    for role in roles:
-        for o in role.code:
-            if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Store):
-                for dim, at in o.box.coordinates:
-                    moves.setdefault((dim, at.symbol), set()).add(at.slopes)
-    mixed = {key: different for key, different in moves.items() if len(different) > 1}
-    movers = frozenset(oracle for ways in mixed.values() for slopes in ways for oracle, _ in slopes)
-    return frozenset(mixed), movers
 
 
 class _RoleEncoder(Scalars):
@@ -261,9 +249,12 @@ class _RoleEncoder(Scalars):
 
     def run_loop(self, stmt: ir.Stmt, loop: c.Loop, used: frozenset[int], body: ir.Block) -> None:
         loop.start = len(self.code)
+        # A loop that begins at a size goes on where another one ended, which shows at its first position.
+        least = int(loop.first is None)
         stages = max(
             (self.early.get(s.dst.buffer, 0) for s in body if isinstance(s, ir.TmaLoad | ir.CpAsync)), default=0
         )
+        stages = max(stages, least)
         if stages and loop.oracle is not None:
             # Its first tiles are read ahead of a loop: they are told apart by the position at which they are loaded.
             position = next(n for n, lp in self.loop_of_slot.items() if lp is loop)

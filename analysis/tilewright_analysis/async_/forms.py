@@ -68,8 +68,24 @@ def scale(a: Form, factor: int | Fraction) -> Form:
 def _form(terms: Mapping[ex.Expr, Fraction], const: Fraction) -> Form:
     kept = [(key, value) for key, value in terms.items() if value]
     if len(kept) > 1:
+        for key, value in kept:
+            match key:
+                case ex.Bin("//", whole, ex.Int(d) as divisor) if terms.get(whole, 0) * d == -value:
+                    return _instead(terms, const, key, whole, ex.Bin("%", whole, divisor), terms[whole])
+                case ex.Bin("%", whole, ex.Int(d) as divisor) if terms.get(whole, 0) == -value:
+                    return _instead(terms, const, key, whole, ex.Bin("//", whole, divisor), -value * d)
+                case _:
+                    pass
         kept.sort(key=lambda t: ex.show(t[0]))
     return Form(tuple(kept), const)
+
+
+def _instead(
+    terms: Mapping[ex.Expr, Fraction], const: Fraction, one: ex.Expr, other: ex.Expr, new: ex.Expr, times: Fraction
+) -> Form:
+    """With `times * new` instead of two terms: `x - x // d * d` is `x % d`, and `x - x % d` is `x // d * d`."""
+    left = {k: v for k, v in terms.items() if k not in (one, other)}
+    return _form({**left, new: left.get(new, Fraction(0)) + times}, const)
 
 
 def to_expr(form: Form) -> ex.Expr:

@@ -14,10 +14,24 @@ from dataclasses import replace
 
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.blocks import Part, part_of
 from tilewright_analysis.async_.state import Instance, State
 from tilewright_analysis.async_.tags import Axis, Cover, Lost, Slopes, Tag, Value
 
 Operand = tuple[Value, tuple[int, ...]]
+
+
+def mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """((dimension, symbol) whose coordinates move differently in different statements, oracles they move with)."""
+    moves: dict[tuple[int, int], set[tuple[tuple[int, int], ...]]] = {}
+    for role in roles:
+        for o in role.code:
+            if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Store):
+                for dim, at in o.box.coordinates:
+                    moves.setdefault((dim, at.symbol), set()).add(at.slopes)
+    several = {key: different for key, different in moves.items() if len(different) > 1}
+    movers = frozenset(oracle for ways in several.values() for slopes in ways for oracle, _ in slopes)
+    return frozenset(several), movers
 
 
 class Motion:
@@ -28,11 +42,11 @@ class Motion:
 
     def rigid(self, s: State, *ways: Slopes) -> bool:
         """True when coordinates that move in these ways keep their distance, or their positions are known."""
-        return (
-            all(w == ways[0] for w in ways)
-            or (s.exact and all(map(self._held, ways)))
-            or all((oracle, outer) not in s.far for w in ways for oracle, outer, _ in w)
-        )
+        if all(w == ways[0] for w in ways) or (s.exact and all(map(self._held, ways))):
+            return True
+        # What moves both in the same way does not count; the rest must be known.
+        common = frozenset[tuple[int, int, int]](ways[0]).intersection(*ways)
+        return all((way[0], way[1]) not in s.far for w in ways for way in {*w} - common)
 
     def _held(self, slopes: Slopes) -> bool:
         return all(oracle in self.program.movers for oracle, _, _ in slopes)
@@ -47,18 +61,17 @@ class Motion:
             return self.program.movers
         if not slopes:
             return frozenset()
-        (oracle, outer, factor), *more = slopes
-        trip, around = self.program.oracles[oracle].trip, self.program.oracles[oracle].outer
         extent = self.program.dims[dim]
-        if more or len(trip.form.terms) != len(extent.terms) or not extent.terms:
+        parts: list[Part] = []
+        for oracle, outer, factor in slopes:
+            found, around = part_of(extent, self.program.oracles[oracle].trip), self.program.oracles[oracle].outer
+            if found is None or factor != found.length or (around is not None and inner != (around, outer)):
+                return None
+            parts.append(found)
+        # One walk over all of it, or one over the whole blocks and one over the rest.
+        if len({p.kind for p in parts}) < len(parts) or (len(parts) > 1 and len({p.divisor for p in parts}) > 1):
             return None
-        if around is not None and inner != (around, outer):
-            return None
-        ratio = trip.form.terms[0][1] / extent.terms[0][1]
-        in_step = factor * ratio == trip.step and all(
-            k == j and v == ratio * w for (k, v), (j, w) in zip(trip.form.terms, extent.terms, strict=True)
-        )
-        return frozenset((oracle,)) if in_step else None
+        return frozenset(oracle for oracle, _, _ in slopes)
 
     def operands(self, s: State, stmt: ir.Compute, args: Sequence[Operand], rank: int) -> list[Operand]:
         """`args` of an elementwise operation without the tags that agree in this state but need not in others."""

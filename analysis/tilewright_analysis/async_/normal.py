@@ -162,8 +162,10 @@ class Normalizer:
         return tuple(out), self._knowledge(s, ids), tokens
 
     def _far(self, s: State, base: dict[Instance, int]) -> frozenset[Instance]:
-        """Instances whose base is not the position, held as it is, of a process that is in the loop."""
-        held: set[Instance] = set()
+        """Instances whose base is neither the position, held as it is, of a process that is in the loop, nor a trip
+        count that is held as it is.
+        """
+        held = {(o, outer) for (o, outer), (low, high) in s.oracles.items() if low == high < self.program.limits[o]}
         far: set[Instance] = set()
         for p in s.processes:
             for loop in p.role.loops if not p.done else ():

@@ -135,29 +135,30 @@ class _Solver:
         return ((a, b),) if a != b else None
 
     def candidates(self, tiles: int) -> Iterator[tuple[int, ...]]:
-        """Combinations of sizes, simple ones first: multiples of the tiles, zero, then just past or before them."""
-        steps = self.steps()
+        """Combinations of sizes, simple ones first: multiples of the tiles, then just past or before them."""
+        steps, facts = self.steps(), forms.Facts.of(self.program.kernel.assumptions)
+        # Sizes that are compared with each other are tried equal, and as near as they may be.
+        units = {max(facts.multiple.get(n, 1), *steps[n], 1) for n in self.names}
         most = dict.fromkeys(self.names, tiles)
         for (i, _), (low, _) in self.found.oracles.items():
             for n in self.program.oracles[i].trip.form.names() & most.keys():
                 if not self.program.oracles[i].is_programs and abs(low) < inf:
                     most[n] = max(most[n], int(low), 1)
-        facts = forms.Facts.of(self.program.kernel.assumptions)
         lists: list[list[int]] = []
         for n in self.names:
             unit = facts.multiple.get(n, 1)
             least, greatest = facts.lower.get(n, 1), facts.upper.get(n, inf)
             mine = sorted(steps[n], reverse=True) or [1]
-            values = [step * k for step in mine for k in range(1, most[n] + 2)] + [0]
+            values = [step * k for step in mine for k in range(1, most[n] + 2)]
             for step in mine:
                 for k in range(most[n] + 2):
                     values += [step * k + unit, step * k - unit, step * k + 1]
             values += [near for v in self.named(n) for near in (v, v + unit, v - unit)]
+            values += [near for v in sorted(units) for near in (v, v + unit, v - unit)]
             # A size that is at least some large number takes the values just above that.
             values += [-(-(least + v) // unit) * unit for v in values if least > 1 and v >= 0]
-            kept = [v for v in dict.fromkeys(values) if v >= 0 and v % unit == 0]
-            inside = [v for v in kept if least <= v <= greatest or (v == 0 and least <= 1)]
-            lists.append([v for v in inside if self.allowed(n, v)])
+            kept = [v for v in dict.fromkeys(values) if least <= v <= greatest and v % unit == 0]
+            lists.append([v for v in kept if self.allowed(n, v)])
         everything = product(*lists)
         if prod(map(len, lists)) > 20 * LIMIT:
             yield from everything
