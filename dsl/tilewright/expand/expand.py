@@ -17,7 +17,7 @@ from tilewright.expand.pieces import split_tiles
 from tilewright.expand.registers import expand_registers
 from tilewright.expand.rows import consumers_of, divide_rows
 from tilewright.expand.single import expand_single
-from tilewright.expand.split import expand_split
+from tilewright.expand.split import drained, expand_split
 from tilewright.expand.split_tensor import expand_split_tensor
 from tilewright.infer import infer_layouts
 from tilewright.ir import nodes as ir
@@ -183,7 +183,7 @@ def _bulk_stores(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]:
         return store(stmt) if _is_bulk(stmt) else None
 
     block = ir.rewrite(block, change)
-    return tuple(allocations), _drain(block) if buffers else block
+    return tuple(allocations), drained(block) if buffers else block
 
 
 def _in_flight(block: ir.Block, names: Names) -> int:
@@ -204,12 +204,6 @@ def _blocks(block: ir.Block) -> Iterator[ir.Block]:
     yield block
     for stmt in ir.walk(block):
         yield from ir.children(stmt)
-
-
-def _drain(block: ir.Block) -> ir.Block:
-    """`block` of a thread of control that issues bulk stores, with a wait for all of them at its end."""
-    span = [s for s in ir.walk(block) if isinstance(s, ir.TmaStore)][-1].span
-    return (*block, ir.TmaStoreWait(0, span=span, note="shared memory is read until the store is done"))
 
 
 def _used(block: ir.Block, names: Names) -> dict[str, Type]:

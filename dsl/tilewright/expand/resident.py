@@ -187,25 +187,27 @@ def _count(tile: Tile) -> ir.Block:
     return (ir.Assign(tile.counter, ex.add(Var(tile.counter), Int(1)), span=tile.load.span),)
 
 
-def uses(block: ir.Block, tiles: Tiles, part: int) -> ir.Block:
+def uses(block: ir.Block, tiles: Tiles, part: int, names: Names) -> ir.Block:
     """`block` of a role that computes, pipelines already replaced: each load becomes the waits and reads around what
     uses its tile in the same block.
+
+    A bulk store of a tile alike that comes after goes through the same memory, if the program has one tile only.
     """
     out: list[ir.Stmt] = []
     for stmt in block:
         match stmt:
             case ir.For() | ir.Programs():
-                out.append(replace(stmt, body=uses(stmt.body, tiles, part)))
+                out.append(replace(stmt, body=uses(stmt.body, tiles, part, names)))
             case ir.If():
-                out.append(replace(stmt, then=uses(stmt.then, tiles, part), orelse=uses(stmt.orelse, tiles, part)))
+                out.append(replace(stmt, then=uses(stmt.then, tiles, part, names), orelse=uses(stmt.orelse, tiles, part, names)))
             case _:
                 out.append(stmt)
     for stmt in [s for s in out if isinstance(s, ir.Load) and s.dst in tiles]:
-        out = _around(out, out.index(stmt), tiles[stmt.dst], part)
+        out = _around(out, out.index(stmt), tiles[stmt.dst], part, names)
     return tuple(out)
 
 
-def _around(block: list[ir.Stmt], at: int, tile: Tile, part: int) -> list[ir.Stmt]:
+def _around(block: list[ir.Stmt], at: int, tile: Tile, part: int, names: Names) -> list[ir.Stmt]:
     """`block` with the load at position `at` replaced."""
     before, after = block[:at], block[at + 1 :]
     name, buffer, span = tile.load.dst, tile.buffer(part), tile.load.span
@@ -226,12 +228,34 @@ def _around(block: list[ir.Stmt], at: int, tile: Tile, part: int) -> list[ir.Stm
         end = _complete(after, users[-1]) + 1 if users else len(after)
         arrive = ir.BarrierArrive(ir.BarRef(tile.empty, slot), span=span, note=f"'{bare}' has been read")
         after[end:end] = [arrive, *_count(tile)]
+    elif users:
+        end = _complete(after, users[-1]) + 1
+        after[end:] = _stored_through(tuple(after[end:]), ref, names)
     first = users[0] if users else len(after) - 2 * tile.again
     read = next((i for i, s in enumerate(after) if name in read_by(s)), None)
     if read is not None:
         after.insert(read, ir.SharedLoad(name, ref, span=span))
     after[first:first] = [wait, *said]
     return [*before, *after]
+
+
+def _stored_through(block: ir.Block, ref: ir.BufRef, names: Names) -> ir.Block:
+    """`block` with its first bulk store of a tile as the buffer holds one done through that, outside of loops."""
+    buffer = names.types[ref.buffer]
+    assert isinstance(buffer, SharedType)
+    for i, stmt in enumerate(block):
+        match stmt:
+            case ir.Store(via="tma", view=view, src=src):
+                tile = names.types[src]
+                if isinstance(tile, TileType) and (tile.dtype, tile.shape) == (buffer.dtype, buffer.shape):
+                    stored = ir.SharedStore(ref, src, span=stmt.span, note="nobody reads it any more")
+                    fence = ir.FenceAsync(span=stmt.span, note="show the tile to the asynchronous proxy")
+                    return (*block[:i], stored, fence, ir.TmaStore(view, ref, span=stmt.span), *block[i + 1 :])
+            case ir.If(then=then, orelse=()) if (inner := _stored_through(then, ref, names)) != then:
+                return (*block[:i], replace(stmt, then=inner), *block[i + 1 :])
+            case _:
+                pass
+    return block
 
 
 def _said_of(stmt: ir.Stmt, name: str, ref: ir.BufRef) -> ir.Block:

@@ -69,7 +69,7 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
     def compute(part: int) -> ir.Role:
         refs = references(tiles, turned, part)
         body = replace_pipelines(block, lambda loop: compute_loop(rings[id(loop)].of_part(part), refs, bounds))
-        body = begin + substituted(uses(body, tiles, part), {PART: Int(part)})
+        body = begin + drained(uses(substituted(body, {PART: Int(part)}), tiles, part, names))
         name = "compute" if consumers == 1 else f"compute_{part}"
         return ir.Role(name, warps, _budget(target, warps, consumers) if part else None, body, span)
 
@@ -82,6 +82,15 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
         span=span,
     )
     return (*allocations, roles)
+
+
+def drained(block: ir.Block) -> ir.Block:
+    """`block` of a thread of control with a wait for its bulk stores, if there are any, at its end."""
+    issued = [s for s in ir.walk(block) if isinstance(s, ir.TmaStore)]
+    if not issued or (isinstance(block[-1], ir.TmaStoreWait) and block[-1].pending == 0):
+        return block
+    note = "shared memory is read until the store is done"
+    return (*block, ir.TmaStoreWait(0, span=issued[-1].span, note=note))
 
 
 def _budget(target: Target, warps: int, consumers: int) -> int:
