@@ -40,7 +40,7 @@ def end(row, CAUSAL):
 
 @tw.kernel(
     target="sm_90a",
-    warps=8,
+    warps=4,
     reference="""
         KEYS = repeat_interleave(K, GROUP, 0)
         VALUES = repeat_interleave(V, GROUP, 0)

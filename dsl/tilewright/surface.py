@@ -215,8 +215,8 @@ def pipeline(
 
     `roles="split"`: one warp loads by TMA, the kernel's warps multiply with wgmma (sm_90a). `roles="single"`: every
     warp copies by cp.async and multiplies with mma (sm_80 and up). `order` (single roles): which comes first in an
-    iteration, the loads for a later one or what it computes. `consumers` (split roles): 1 to 3 roles of equally many of
-    the kernel's warps share what is loaded, and each computes its part of the rows of every product.
+    iteration, the loads for a later one or what it computes. `consumers` (split roles): 1 to 3 roles, each of the
+    kernel's `warps`, share what is loaded, and each computes its part of the rows of every product.
 
     `for k in tw.pipeline(0, K, 64, stages=3):`
     """

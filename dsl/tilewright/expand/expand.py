@@ -64,7 +64,7 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
             kernel.span,
         )
     _check_layouts(kernel, block)
-    return replace(kernel.with_body(block, _used(block, names)), warps=kernel.warps // consumers)
+    return kernel.with_body(block, _used(block, names))
 
 
 def _check_layouts(kernel: ir.Kernel, block: ir.Block) -> None:

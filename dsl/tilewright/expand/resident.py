@@ -199,7 +199,11 @@ def uses(block: ir.Block, tiles: Tiles, part: int, names: Names) -> ir.Block:
             case ir.For() | ir.Programs():
                 out.append(replace(stmt, body=uses(stmt.body, tiles, part, names)))
             case ir.If():
-                out.append(replace(stmt, then=uses(stmt.then, tiles, part, names), orelse=uses(stmt.orelse, tiles, part, names)))
+                out.append(
+                    replace(
+                        stmt, then=uses(stmt.then, tiles, part, names), orelse=uses(stmt.orelse, tiles, part, names)
+                    )
+                )
             case _:
                 out.append(stmt)
     for stmt in [s for s in out if isinstance(s, ir.Load) and s.dst in tiles]:

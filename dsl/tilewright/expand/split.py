@@ -42,14 +42,6 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
     """
     if not split_pipelines(block):
         return block
-    warps = kernel.warps // consumers
-    if kernel.warps % (consumers * _WARPGROUP) and consumers > 1:
-        raise ExpansionError(
-            "TW602",
-            f"warps={kernel.warps} are divided among consumers={consumers}, but each needs whole warpgroups of "
-            f"{_WARPGROUP} warps, as warps={consumers * _WARPGROUP} has",
-            kernel.span,
-        )
     allocations: list[ir.Stmt] = []
     tiles = resident_tiles(block, names, consumers, allocations)
     block, turned = without_transposes(block, tiles)
@@ -71,7 +63,7 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
         body = replace_pipelines(block, lambda loop: compute_loop(rings[id(loop)].of_part(part), refs, bounds))
         body = begin + drained(uses(substituted(body, {PART: Int(part)}), tiles, part, names))
         name = "compute" if consumers == 1 else f"compute_{part}"
-        return ir.Role(name, warps, _budget(target, warps, consumers) if part else None, body, span)
+        return ir.Role(name, kernel.warps, _budget(target, kernel.warps, consumers) if part else None, body, span)
 
     load = copies(replace_pipelines(block, lambda loop: load_loop(rings[id(loop)], names)), tiles, names)
     roles = ir.Roles(

@@ -38,7 +38,7 @@ def contributes_nothing(context: KernelContext, result: AsyncResult, loop: ir.St
     copies: dict[int, ir.Stmt] = {}
     # From the end of the loop on in steps of 1: more places than the loop would come to.
     beyond = ir.For(loop.var, loop.hi, extent, 1, (*_copied(loop.body, copies), *marks), span=loop.span)
-    body = _followed(context.kernel.body, loop, beyond)
+    body = _followed(_without_bystanders(context.kernel.body, role), loop, beyond)
     longer = KernelContext(context.kernel.with_body(body, types), context.decider)
     longer.deadline = context.deadline
     places = {(id(copies[i]), b): axes for (i, b), axes in result.places.items() if i in copies}
@@ -74,6 +74,23 @@ class _Watched(Flow):
 def _roles(body: ir.Block) -> Iterator[ir.Block]:
     found = [r.body for s in body if isinstance(s, ir.Roles) for r in s.roles]
     yield from found or [body]
+
+
+def _without_bystanders(body: ir.Block, role: ir.Block) -> ir.Block:
+    """The kernel without the roles that put nothing into the shared memory that a role reads."""
+    read = {ref.buffer for ref in _references(role)}
+
+    def feeds(other: ir.Role) -> bool:
+        filled = (s.dst for s in ir.walk(other.body) if isinstance(s, ir.TmaLoad | ir.CpAsync | ir.SharedStore))
+        return other.body is role or any(ref.buffer in read for ref in filled)
+
+    return tuple(
+        replace(s, roles=tuple(r for r in s.roles if feeds(r))) if isinstance(s, ir.Roles) else s for s in body
+    )
+
+
+def _references(block: ir.Block) -> Iterator[ir.BufRef]:
+    return (v for s in ir.walk(block) for v in ir.operands(s) if isinstance(v, ir.BufRef))
 
 
 def _operands(kernel: ir.Kernel, role: ir.Block, extent: ex.Expr) -> set[str]:
