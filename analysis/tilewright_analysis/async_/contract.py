@@ -191,17 +191,22 @@ class Tags:
                 elif twice[0] < self.greatest(s, along.dim, along.slopes, self._around(p)):
                     self.report.twice(s, p, o, along, twice)
                 return covers
-            return (*covers[:i], joined(cover, part), *covers[i + 1 :])
+            return (*covers[:i], self._whole(joined(cover, part), along), *covers[i + 1 :])
         others = [v for v in covers if (v.dim, v.source) == (start.dim, start.source) and v.key[4:] != start.key[4:]]
         if len(others) >= _MOST_PLACES or not all(apart(v.fixed, start.fixed) for v in others):
             # Kept apart they may be without end, or be one and the same at some sizes; merged, nothing would be known.
             self.report.summed(p, o, along)
             return tuple(_completed(v) if v in others else v for v in covers)
-        whole = joined(start, part)
+        return (*covers, self._whole(joined(start, part), along))
+
+    def _whole(self, cover: Cover, along: Tag) -> Cover:
+        """The cover, completed if it is all of a dimension of constant extent, contracted at once or in pieces."""
         extent = self.program.dims[along.dim]
-        if along.symbol == 0 and extent.is_constant and not along.slopes and low == 0 and high >= extent.const:
-            whole = _completed(whole)
-        return (*covers, whole)
+        if along.symbol or along.slopes or not extent.is_constant or len(cover.intervals) != 1:
+            return cover
+        (all_of_it,) = cover.intervals
+        fixed = not all_of_it.low_slopes and not all_of_it.high_slopes
+        return _completed(cover) if fixed and all_of_it.low == 0 and all_of_it.high >= extent.const else cover
 
     def compute(self, s: State, p: Process, o: c.Compute, args: list[tuple[Value, tuple[int, ...]]]) -> Value:
         """The tags of a pure operation."""
