@@ -58,7 +58,7 @@ def test_it_is_proved(text: str, mask: int, group: int) -> None:
 
 
 @pytest.mark.parametrize("mask", [0, 1], ids=["full", "causal"])
-@pytest.mark.parametrize(("size", "element"), [(64, "bf16"), (64, "f16")])
+@pytest.mark.parametrize(("size", "element"), [(64, "bf16"), (96, "f16"), (256, "f16")])
 def test_other_heads_are_proved(size: int, element: str, mask: int) -> None:
     text = heads(size, element)
     assert not open_or_refuted(causal(text) if mask else text)
