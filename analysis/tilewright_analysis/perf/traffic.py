@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.arrays import applied, truth
 from tilewright.ir.stages import seen
 from tilewright.ir.types import SharedType, TileType
 from tilewright.source import Span
@@ -330,36 +331,7 @@ def _evaluate(expr: ex.Expr, env: Mapping[str, Value]) -> Value:
             return None
         case ex.Not(arg):
             value = _evaluate(arg, env)
-            return None if value is None else np.asarray(value == 0).astype(np.int64)
+            return None if value is None else truth(value == 0)
         case ex.Bin(op, lhs, rhs):
             left, right = _evaluate(lhs, env), _evaluate(rhs, env)
-            return None if left is None or right is None else _apply(op, left, right)
-
-
-def _apply(op: ex.Op, a: Value, b: Value) -> Value:
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "//":
-            return a // b
-        case "%":
-            return a % b
-        case "cdiv":
-            return -(-a // b)
-        case "min":
-            return np.minimum(a, b)
-        case "max":
-            return np.maximum(a, b)
-        case "^":
-            return a ^ b
-        case "and":
-            return ((a != 0) & (b != 0)).astype(np.int64)
-        case "or":
-            return ((a != 0) | (b != 0)).astype(np.int64)
-        case "<" | "<=" | "==" | "!=":
-            compared = {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b}[op]
-            return np.asarray(compared).astype(np.int64)
+            return None if left is None or right is None else applied(op, left, right)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tilewright.arguments import ArgumentError
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.arrays import applied, truth
 
 Values = npt.NDArray[np.int64]
 Tables = Mapping[str, npt.NDArray[Any]]
@@ -135,7 +136,7 @@ def _evaluated(e: ex.Expr, env: Mapping[str, Values], tables: Tables, inside: np
         case ex.Size(name) | ex.Var(name):
             return env[name]
         case ex.Not(arg):
-            return (_evaluated(arg, env, tables, inside) == 0).astype(np.int64)
+            return truth(_evaluated(arg, env, tables, inside) == 0)
         case ex.Item(tensor, index):
             table, cells = tables[tensor], list[Values]()
             for i, extent in zip(index, table.shape, strict=True):
@@ -145,41 +146,7 @@ def _evaluated(e: ex.Expr, env: Mapping[str, Values], tables: Tables, inside: np
             return table[tuple(np.broadcast_arrays(*cells))].astype(np.int64)
         case ex.Bin(op, lhs, rhs):
             a, b = _evaluated(lhs, env, tables, inside), _evaluated(rhs, env, tables, inside)
-            return _applied(op, a, b)
-
-
-def _applied(op: ex.Op, a: Values, b: Values) -> Values:
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "//":
-            return a // b
-        case "%":
-            return a % b
-        case "cdiv":
-            return -(-a // b)
-        case "^":
-            return a ^ b
-        case "min":
-            return np.minimum(a, b)
-        case "max":
-            return np.maximum(a, b)
-        case "and":
-            return ((a != 0) & (b != 0)).astype(np.int64)
-        case "or":
-            return ((a != 0) | (b != 0)).astype(np.int64)
-        case "<":
-            return (a < b).astype(np.int64)
-        case "<=":
-            return (a <= b).astype(np.int64)
-        case "==":
-            return (a == b).astype(np.int64)
-        case "!=":
-            return (a != b).astype(np.int64)
+            return applied(op, a, b)
 
 
 def _number(e: ex.Expr, env: Mapping[str, int], tables: Tables) -> int:

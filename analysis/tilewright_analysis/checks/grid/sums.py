@@ -23,7 +23,8 @@ from .tile_map import one_to_one
 from .writes import Write
 
 CODE = "TW102"
-_WRONG = {
+# What the faults of a map from programs to parts and tiles mean for a sum.
+WRONG = {
     "TW301": "a program adds what is no part of it, or to no tile",
     "TW302": "the same part is added twice",
     "TW303": "a part is never added",
@@ -38,30 +39,39 @@ def whole(context: KernelContext, o: AsyncOutcome, addends: Collection[Addend]) 
     if len({a.extent for a in addends}) < len(addends):
         missing = "iterations of one statement add different parts of a contraction"
         return unknown(context, CODE, "tags", o.what, o.span, missing)
-    if sum(isinstance(s.stmt, ir.Atomic) and s.stmt.view.tensor == stmt.view.tensor for s in context.sites) > 1:
-        missing = f"several statements add to {stmt.view.tensor}, and which parts each adds is not put together"
-        return unknown(context, CODE, "tags", o.what, o.span, missing)
-    if stmt.mask is not None:
-        missing = "which elements a mask leaves out is not followed"
+    if missing := left_open(context, stmt):
         return unknown(context, CODE, "tags", o.what, o.span, missing)
     for addend in addends:
-        for claim in one_to_one(context, _write(context, site, stmt, addend)):
-            if claim.verdict == "proved":
-                continue
-            extent = ex.show(addend.extent)
-            if claim.verdict == "unknown" or claim.finding is None:
-                missing = f"whether the programs add all parts of [0, {extent}) once to each tile"
-                return unknown(context, CODE, "tags", o.what, o.span, missing)
-            example = claim.finding.counterexample
-            if claim.code == "TW303" and example is not None:
-                # The interpreter cannot tell what nobody adds from what need not be added.
-                example = replace(example, values={**example.values, "contracted": "nothing"})
-            text = (
-                f"What the programs add to a tile of {stmt.view.tensor} does not cover [0, {extent}) exactly once: "
-                f"{_WRONG[claim.code]}. {situation(example) if example is not None else ''}"
-            ).rstrip()
-            return refuted(context, CODE, "tags", o.what, o.span, text, example=example, how=claim.how)
+        claim = first_open(context, _write(context, site, stmt, addend))
+        if claim is None:
+            continue
+        extent = ex.show(addend.extent)
+        if claim.verdict == "unknown" or claim.finding is None:
+            missing = f"whether the programs add all parts of [0, {extent}) once to each tile"
+            return unknown(context, CODE, "tags", o.what, o.span, missing)
+        example = claim.finding.counterexample
+        if claim.code == "TW303" and example is not None:
+            # The interpreter cannot tell what nobody adds from what need not be added.
+            example = replace(example, values={**example.values, "contracted": "nothing"})
+        text = (
+            f"What the programs add to a tile of {stmt.view.tensor} does not cover [0, {extent}) exactly once: "
+            f"{WRONG[claim.code]}. {situation(example) if example is not None else ''}"
+        ).rstrip()
+        return refuted(context, CODE, "tags", o.what, o.span, text, example=example, how=claim.how)
     return proved(CODE, "tags", o.what, o.span, "exploration of all trip counts, and one part a program")
+
+
+def left_open(context: KernelContext, stmt: ir.Atomic) -> str:
+    """Why the parts that a statement adds to a tensor cannot be put together with all others; empty if they can."""
+    tensor = stmt.view.tensor
+    if sum(isinstance(s.stmt, ir.Atomic) and s.stmt.view.tensor == tensor for s in context.sites) > 1:
+        return f"several statements add to {tensor}, and which parts each adds is not put together"
+    return "which elements a mask leaves out is not followed" if stmt.mask is not None else ""
+
+
+def first_open(context: KernelContext, write: Write) -> Obligation | None:
+    """The first question about a map from programs to parts and tiles that is not proved; None if all are."""
+    return next((claim for claim in one_to_one(context, write) if claim.verdict != "proved"), None)
 
 
 def _write(context: KernelContext, site: Site, stmt: ir.Atomic, addend: Addend) -> Write:

@@ -13,17 +13,11 @@ from tilewright.ir import nodes as ir
 
 from ...context import KernelContext
 from ...report import Obligation
-from ..grid.tile_map import one_to_one
+from ..grid import sums
 from ..grid.writes import Write
 from ..outcome import proved, situation, unknown
 from .reduced import Stored
 from .stretches import Reduction
-
-_WRONG = {
-    "TW301": "a program adds what is no part of it, or to no tile",
-    "TW302": "elements are added twice",
-    "TW303": "elements are never added",
-}
 
 
 def added(context: KernelContext, stored: Stored, reduction: Reduction) -> Obligation:
@@ -37,19 +31,18 @@ def added(context: KernelContext, stored: Stored, reduction: Reduction) -> Oblig
     def open_(missing: str) -> Obligation:
         return unknown(context, "TW102", "tags", what, span, missing)
 
-    if sum(isinstance(s.stmt, ir.Atomic) and s.stmt.view.tensor == stored.tensor for s in context.sites) > 1:
-        return open_(f"several statements add to {stored.tensor}, and which parts each adds is not put together")
-    if stmt.mask is not None or stretch.sometimes or stretch.steps or not isinstance(stretch.length, ex.Int):
+    if missing := sums.left_open(context, stmt):
+        return open_(missing)
+    if stretch.sometimes or stretch.steps or not isinstance(stretch.length, ex.Int):
         return open_(f"the part of {dim} that a program adds is not a tile at one place")
     origin = tuple(site.value(e) for e in stmt.view.origin)
     extents = context.kernel.param(stmt.view.tensor).type.shape
     shape = (stretch.length.value, *stmt.view.shape)
     view = replace(stmt.view, origin=(stretch.start, *stmt.view.origin), shape=shape)
-    for claim in one_to_one(context, Write(site, view, (stretch.start, *origin), (stretch.dim, *extents))):
-        if claim.verdict == "proved":
-            continue
+    claim = sums.first_open(context, Write(site, view, (stretch.start, *origin), (stretch.dim, *extents)))
+    if claim is not None:
         # The interpreter adds what it is told to, so a fault of the grid cannot be replayed and is not called refuted.
         example = claim.finding.counterexample if claim.finding is not None else None
-        shown = f": {_WRONG[claim.code]}. {situation(example)}".rstrip() if example is not None else ""
+        shown = f": {sums.WRONG[claim.code]}. {situation(example)}".rstrip() if example is not None else ""
         return open_(f"whether the programs add all parts of [0, {dim}) once to each tile{shown}")
     return proved("TW102", "tags", what, span, "one part a program")
