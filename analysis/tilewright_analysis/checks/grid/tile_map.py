@@ -2,7 +2,8 @@
 
 The grid sends programs (and the iterations around a store) to tiles of the output. Three things make it right:
 
-- TW301: every program's tile is a tile of the output: its origin is inside the tensor and on the tile grid;
+- TW301: every program's tile is a tile of the output: its origin is inside the tensor and on the tile grid. Programs
+  beyond those that all tiles need may be past the end, where stores drop everything;
 - TW302: no two programs write the same tile;
 - TW303: no tile is left out.
 
@@ -46,8 +47,13 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         writes = [w for w in written if w not in updates]
         faults = _Faults(context, writes)
         verdicts: set[Verdict] = set()
-        for write in writes:
-            done = _range(context, write, faults)
+        ranges = [_range(context, write, faults) for write in writes]
+        if any(done.verdict == "refuted" for done in ranges) and not updates:
+            larger = _larger_grid(context, tensor, writes, ranges, faults)
+            if larger:
+                yield from larger
+                continue
+        for done in ranges:
             verdicts.add(done.verdict)
             yield done
         for i, write in enumerate(writes):
@@ -111,18 +117,71 @@ class _Faults:
         return small_faults(self._context, self._writes)
 
 
+def _larger_grid(
+    context: KernelContext, tensor: str, writes: Sequence[Write], ranges: Sequence[Obligation], faults: _Faults
+) -> list[Obligation]:
+    """All obligations, proved, if some programs write past the end but each tile is written once; else none."""
+    done: list[Obligation] = []
+    for write, found in zip(writes, ranges, strict=True):
+        if found.verdict == "refuted":
+            if not context.decider.proves(write.site.question(conjunction(_inside(write, ends=False)))):
+                return []
+            found = Obligation(RANGE, "grid", found.what, write.span, "proved", how="stores drop what is past the end")
+        done.append(found)
+    for i, write in enumerate(writes):
+        done += [_injective(context, write, other, faults, thorough=False) for other in writes[i:]]
+    if not context.kernel.param(tensor).given:
+        counted = len(writes) == 1 and all(o.verdict == "proved" for o in done) and _fills_larger(context, writes[0])
+        what = f"every tile of {tensor} is stored"
+        done.append(
+            Obligation(COVERAGE, "grid", what, writes[0].span, "proved", how="counting in the larger grid")
+            if counted
+            else _coverage(context, tensor, writes, False, faults)
+        )
+    return done if all(o.verdict == "proved" for o in done) else []
+
+
+def _fills_larger(context: KernelContext, write: Write) -> bool:
+    """Whether a store, known to be one to one, has as many tiles as a grid that the kernel is written over, all of them
+    inside of it, and that grid holds every tile of the output.
+    """
+    count = _count(write)
+    if count is None or any(c is None for c in write.coordinates):
+        return False
+    for stmt in ir.walk(context.written.body):
+        if isinstance(stmt, ir.Tiles) and len(stmt.counts) == len(write.tiles):
+            claims = [ex.Bin("<=", n, larger) for n, larger in zip(write.tiles, stmt.counts, strict=True)]
+            claims.append(ex.Bin("<=", _product(stmt.counts), count))
+            inside = [
+                ex.Bin("<", c, larger)
+                for c, larger in zip(write.coordinates, stmt.counts, strict=True)
+                if c is not None
+            ]
+            if context.decider.proves(Question(conjunction(claims), context.assumptions)) and context.decider.proves(
+                write.site.question(conjunction(inside))
+            ):
+                return True
+    return False
+
+
+def _inside(write: Write, *, ends: bool) -> list[ex.Expr]:
+    """The claims that a tile is one of the output; without `ends` it may lie past the end of its axes."""
+    parts: list[ex.Expr] = []
+    for axis, (origin, coordinate, extent, tiles, b) in enumerate(
+        zip(write.origin, write.coordinates, write.extents, write.tiles, write.view.shape, strict=True)
+    ):
+        number, end = (origin, extent) if coordinate is None else (coordinate, tiles)
+        parts.append(ex.Bin("<=", ex.Int(0), number))
+        if ends or axis < write.view.lead:
+            parts.append(ex.Bin("<", number, end))
+        if coordinate is None:
+            parts.append(ex.Bin("==", ex.Bin("%", origin, ex.Int(b)), ex.Int(0)))
+    return parts
+
+
 def _range(context: KernelContext, write: Write, faults: _Faults) -> Obligation:
     tensor, shape = write.view.tensor, write.view.shape
-    parts: list[ex.Expr] = []
-    for origin, coordinate, extent, tiles, b in zip(
-        write.origin, write.coordinates, write.extents, write.tiles, shape, strict=True
-    ):
-        if coordinate is None:
-            parts += [ex.Bin("<=", ex.Int(0), origin), ex.Bin("<", origin, extent)]
-            parts.append(ex.Bin("==", ex.Bin("%", origin, ex.Int(b)), ex.Int(0)))
-        else:
-            parts += [ex.Bin("<=", ex.Int(0), coordinate), ex.Bin("<", coordinate, tiles)]
-    question = write.site.question(conjunction(parts))
+    question = write.site.question(conjunction(_inside(write, ends=True)))
     what = f"every tile stored to {tensor} is one of its {_by(shape)} tiles"
     if write.view.lead and "TW202" in context.refuted:
         how = "not decided because of an index that does not exist"
