@@ -19,6 +19,7 @@ from tilewright.source import NO_SPAN, Span
 
 from .async_.model import AsyncResult
 from .dies import tile_number
+from .inductive import NOTHING, Learned, learn
 from .integers import Binder, Decider, Decision, Question
 from .walk import first_failure
 
@@ -100,9 +101,18 @@ class KernelContext:
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """Every statement in source order."""
-        walker = _Walker(tuple(a.expr for a in self.kernel.assumptions), self.kernel)
+        return tuple(self._walked.sites)
+
+    @cached_property
+    def learned(self) -> Mapping[int, Learned]:
+        """What is known of each `while` loop, by its id."""
+        return self._walked.learned
+
+    @cached_property
+    def _walked(self) -> _Walker:
+        walker = _Walker(tuple(a.expr for a in self.kernel.assumptions), self.kernel, self.decider)
         walker.block(self.kernel.body, {}, ())
-        return tuple(walker.sites)
+        return walker
 
     @cached_property
     def grids(self) -> tuple[GridSite, ...]:
@@ -230,8 +240,10 @@ Scope = tuple[Binder, ...]
 class _Walker:
     """Symbolic execution of scalars: assignments are substituted, values carried around loops become free symbols."""
 
-    def __init__(self, assumptions: Sequence[ex.Expr], kernel: ir.Kernel) -> None:
+    def __init__(self, assumptions: Sequence[ex.Expr], kernel: ir.Kernel, decider: Decider) -> None:
         self._kernel = kernel
+        self._decider = decider
+        self.learned: dict[int, Learned] = {}
         self.sites: list[Site] = []
         self._facts = list(assumptions)
         self._conditions: list[ex.Expr] = []
@@ -268,6 +280,8 @@ class _Walker:
                 hi, scope = self._resolve(hi, env, scope, stmt.span)
                 binder = Binder(self._fresh(var), var, "loop", lo, hi, step, stmt.span)
                 return self._loop(body, binder, env, scope)
+            case ir.While():
+                return self._while(stmt, env, scope)
             case ir.Programs(var=var, count=count, body=body):
                 numbered = tile_number(stmt)
                 count, scope = self._resolve(count, env, scope, stmt.span)
@@ -289,7 +303,20 @@ class _Walker:
             case _:
                 return scope
 
-    def _loop(self, body: ir.Block, binder: Binder, env: Env, scope: Scope) -> Scope:
+    def _while(self, stmt: ir.While, env: Env, scope: Scope) -> Scope:
+        """As some number of turns under the condition, behind which the condition is false."""
+        known = self.learned[id(stmt)] = learn(self._kernel, self._decider, stmt, env, self._facts, scope)
+        counted = stmt.counted
+        self.sites.append(Site(counted, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env)))
+        turns, scope = self._resolve(counted.hi, env, scope, stmt.span)
+        binder = Binder(self._fresh(stmt.turn), stmt.turn, "loop", ex.Int(0), turns, 1, stmt.span)
+        scope = self._loop(counted.body, binder, env, scope, known)
+        ended, scope = self._resolve(stmt.cond, env, scope, stmt.span)
+        self._facts.append(ex.negate(ended))
+        return scope
+
+    def _loop(self, body: ir.Block, binder: Binder, env: Env, scope: Scope, known: Learned = NOTHING) -> Scope:
+        """`known` holds whenever an iteration begins and behind the last."""
         carried = [n for n in sorted(assigned(body)) if n in env]
         before = dict(env)
         mark = len(self._facts)
@@ -300,12 +327,14 @@ class _Walker:
             inside, inner[name] = (*inside, free), ex.Var(free.name)
             self._facts += facts
         inner[binder.label] = ex.Var(binder.name)
+        self._facts += known.holding(inner)
         self.block(body, inner, (*inside, binder))
         del self._facts[mark:]
         for name in carried:
             free, facts = self._carried(name, body, before[name])
             scope, env[name] = (*scope, free), ex.Var(free.name)
             self._facts += facts
+        self._facts += known.holding(env)
         # A variable that only the body assigns has no value after a loop that may not run.
         env.pop(binder.label, None)
         return scope

@@ -87,6 +87,12 @@ class _Walk:
                 for value in range(ex.evaluate(lo, env), ex.evaluate(hi, env), step):
                     env[var] = value
                     self.block(body, env)
+            case ir.While(cond=cond, body=body):
+                while ex.evaluate(cond, env):
+                    self.steps += 1
+                    if self.steps > _MOST_STEPS:
+                        raise _Exhausted
+                    self.block(body, env)
             case ir.Programs(var=var, count=count, persistent=persistent, body=body):
                 count = ex.evaluate(count, env)
                 if persistent:

@@ -119,6 +119,8 @@ class _Printer:
                 return []
             case ir.For():
                 return [f"{pad}for {stmt.var} in range({self.bounds(stmt)}):", *self.block(stmt.body, depth + 1)]
+            case ir.While():
+                return [f"{pad}while {ex.show(stmt.cond)}:", *self.block(stmt.body, depth + 1)]
             case ir.Programs():
                 flag = ", persistent=True" if stmt.persistent else ""
                 head = f"{pad}for {stmt.var} in tw.programs({ex.show(stmt.count)}{flag}):"

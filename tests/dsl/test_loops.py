@@ -9,7 +9,7 @@ import pytest
 
 from reading import HEADER, read
 from tilewright.expand import expand
-from tilewright.interpret import run
+from tilewright.interpret import Limits, Violation, run
 from tilewright.ir import nodes as ir
 from tilewright.lower import compile_lowered, lower
 from tilewright.printer import module_source
@@ -30,6 +30,34 @@ def backwards(X: Global[f32, M, N], Y: Global[f32, M], Z: Global[f32, M]):
                 last = last + u * 1.0
         tw.store(Y.tile((i * 16,), (16,)), acc)
         tw.store(Z.tile((i * 16,), (16,)), last)
+"""
+
+
+SEARCH = """
+E = tw.sizes("E")
+
+@tw.kernel(target="TARGET", warps=4)
+def search(OFFSETS: Global[tw.i32, E], X: Global[f32, M, N], Y: Global[tw.i32, M], Z: Global[f32, M, N]):
+    for m, j in tw.tiles(M, tw.cdiv(N, 32)):
+        lo = 0
+        hi = E
+        while lo < hi:
+            mid = (lo + hi) // 2
+            if tw.load(OFFSETS[mid]) <= m:
+                lo = mid + 1
+            else:
+                hi = mid
+        acc = tw.zeros(f32, (32,))
+        row = m
+        while row < M and not tw.load(OFFSETS[row % E]) == row:
+            acc += tw.load(X[row].tile((j * 32,), (32,)), other=0.0)
+            left = row % 3
+            while left > 0:
+                acc = acc * 2.0
+                left -= 1
+            row += 1
+        tw.store(Y.tile((m,), (1,)), tw.full(tw.i32, (1,), lo))
+        tw.store(Z[m].tile((j * 32,), (32,)), acc)
 """
 
 
@@ -68,3 +96,49 @@ def test_a_loop_downwards_reads_back() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_loop_downwards_compiles(target: str) -> None:
     assert compile_lowered(lower(expand(kernel(BACKWARDS, target)))).num_warps == 4
+
+
+@pytest.mark.parametrize(("m", "n", "e"), [(1, 1, 1), (17, 33, 5), (40, 64, 40), (3, 2, 100)])
+def test_loops_with_conditions_run_as_pythons(m: int, n: int, e: int) -> None:
+    random = np.random.default_rng(m + e)
+    offsets = np.sort(random.integers(0, m + 1, e)).astype(np.int32)
+    x = random.integers(-4, 5, (m, n)).astype(np.float32)
+    y, z = np.zeros(m, np.int32), np.zeros((m, n), np.float32)
+    run(expand(kernel(SEARCH)), [offsets, x, y, z])
+    np.testing.assert_array_equal(y, np.searchsorted(offsets, np.arange(m), side="right"))
+    for i in range(m):
+        total, row = np.zeros(n, np.float32), i
+        while row < m and offsets[row % e] != row:
+            total = (total + x[row]) * np.float32(2 ** (row % 3))
+            row += 1
+        np.testing.assert_array_equal(z[i], total)
+
+
+def test_loops_with_conditions_read_back() -> None:
+    written = kernel(SEARCH)
+    assert sum(isinstance(s, ir.While) for s in ir.walk(written.body)) == 3
+    assert reads_back(expand(written))
+
+
+@needs_triton
+@pytest.mark.parametrize("target", TARGETS)
+def test_loops_with_conditions_compile(target: str) -> None:
+    assert compile_lowered(lower(expand(kernel(SEARCH, target)))).num_warps == 4
+
+
+def test_a_loop_without_end_is_given_up() -> None:
+    text = """
+@tw.kernel(target="sm_80", warps=4)
+def stuck(Y: Global[f32, N]):
+    for i in tw.tiles(tw.cdiv(N, 16)):
+        left = N
+        while left != 1:
+            left -= 2
+        tw.store(Y.tile((i * 16,), (16,)), tw.full(f32, (16,), 1.0))
+"""
+    run(expand(kernel(text)), [np.zeros(15, np.float32)])
+    with pytest.raises(
+        Violation, match=r"has not ended after 50 turns: left != 1 still holds, with left = -92"
+    ) as found:
+        run(expand(kernel(text)), [np.zeros(8, np.float32)], limits=Limits(turns=50))
+    assert found.value.kind == "endless"

@@ -21,11 +21,12 @@ from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.motion import mixed
+from tilewright_analysis.async_.opaque import assigned, is_opaque, settled
 from tilewright_analysis.async_.operations import choice, instruction
 from tilewright_analysis.async_.origins import Source, guesses, read_ahead, sources
 from tilewright_analysis.async_.scalars import Scalars
 from tilewright_analysis.async_.shifts import classify
-from tilewright_analysis.async_.tables import Tables, families
+from tilewright_analysis.async_.tables import Tables, families, same_registers
 
 
 def encode(kernel: ir.Kernel) -> c.Program:
@@ -66,20 +67,11 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     alike, limits = families(tables)
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
-        [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), _same_registers(kernel),
+        [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), same_registers(kernel),
         tag_space.mentioned(kernel),
     )  # fmt: skip
 
 
-def _same_registers(kernel: ir.Kernel) -> dict[str, tuple[str, ...]]:
-    """For each register operand of wgmma, the tiles that it is in another layout."""
-    converted = {
-        s.dst: s.args[0].name
-        for s in ir.walk(kernel.body)
-        if isinstance(s, ir.Compute) and s.op == "convert_layout" and isinstance(s.args[0], ir.TileRef)
-    }
-    operands = {s.a.name for s in ir.walk(kernel.body) if isinstance(s, ir.Wgmma) and isinstance(s.a, ir.TileRef)}
-    return {name: (converted[name],) for name in operands if name in converted}
 
 
 class _RoleEncoder(Scalars):
@@ -100,15 +92,16 @@ class _RoleEncoder(Scalars):
         self.outer: int | None = None  # oracle of the enclosing symbolic loop of level 0
         self.programs = 0
         self.occurrences: Counter[tuple[forms.Trip, int | None, bool]] = Counter()
-        assigned = Counter(s.dst for s in ir.walk(role.body) if isinstance(s, ir.Assign))
-        self.mutable = {name for name, times in assigned.items() if times > 1}
+        self.settled = settled(role.body)
+        times = Counter(s.dst for s in ir.walk(role.body) if isinstance(s, ir.Assign))
+        self.mutable = {name for name, n in times.items() if n > 1} - self.settled
 
     def encode(self) -> c.RoleCode:
         # A scalar assigned once is a slot too if it depends on one that changes; find those first.
         changed = True
         assigns = [s for s in ir.walk(self.role.body) if isinstance(s, ir.Assign)]
         while changed:
-            more = {s.dst for s in assigns if ex.names(s.value) & self.mutable} - self.mutable
+            more = {s.dst for s in assigns if ex.names(s.value) & self.mutable} - self.mutable - self.settled
             self.mutable |= more
             changed = bool(more)
         for stmt in ir.walk(self.role.body):
@@ -139,10 +132,16 @@ class _RoleEncoder(Scalars):
             case ir.For(var=var, lo=lo, hi=hi, step=step, body=body):
                 bottom, top = self.form(lo, stmt.span), self.form(hi, stmt.span)
                 self.loop(stmt, var, bottom, forms.add(top, bottom, -1), step, body)
+            case ir.If() | ir.While() if is_opaque(stmt) and self.settled.issuperset(assigned(stmt)):
+                self.computation(stmt)
             case ir.Programs():
                 self.program_loop(stmt)
             case ir.If(cond=cond, then=then, orelse=orelse):
                 self.branch(stmt, cond, then, orelse)
+            case ir.While():
+                turns, body = self.turns(stmt)
+                self.loop(stmt, stmt.turn, forms.ZERO, turns, 1, body)
+                self.computation(stmt)
             case ir.Tcgen05(accumulate=again):
                 self.product(stmt, again)
             case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor() | ir.Roles():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
 from tilewright.source import Span
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
+from tilewright_analysis.async_.opaque import assigned, read
 from tilewright_analysis.async_.shifts import Uses
 from tilewright_analysis.async_.tables import Tables
 
@@ -25,6 +27,7 @@ class Scalars:
         self.uses = Uses()
         self.env: dict[str, Form] = {}
         self.mutable: set[str] = set()
+        self.settled: frozenset[str] = frozenset()
         self.loop_of_slot: dict[str, c.Loop] = {}
         self.in_grid = False  # inside of a persistent program loop
 
@@ -44,6 +47,29 @@ class Scalars:
             if not name.startswith(("$", "#", "%", "@")) and name not in known:
                 raise Unsupported(f"'{name}' is used where its value is not known to be fixed", span)
         return form
+
+    def computation(self, stmt: ir.Stmt) -> None:
+        """The scalars that a statement assigns become functions of those that it reads."""
+        name, inputs = self.function(stmt)
+        self.env |= {n: forms.atom(ex.Item(f"{n}{name}", inputs)) for n in assigned(stmt)}
+
+    def turns(self, stmt: ir.While) -> tuple[Form, ir.Block]:
+        """How often a loop runs, as a number of which nothing is known; and its body, for the turn `stmt.turn`.
+
+        What scalars are where a turn begins is a function of its number.
+        """
+        if loose := sorted(set(assigned(stmt)) - self.settled):
+            raise Unsupported(f"'{loose[0]}' changes in a 'while' loop and in a branch or another loop", stmt.span)
+        name, inputs = self.function(stmt)
+        begins = (
+            ir.Assign(n, ex.Item(f"{n}{name}", (*inputs, ex.Var(stmt.turn))), span=stmt.span) for n in assigned(stmt)
+        )
+        return forms.atom(ex.Item(f"turns{name}", inputs)), (*begins, *stmt.body)
+
+    def function(self, stmt: ir.Stmt) -> tuple[str, tuple[ex.Expr, ...]]:
+        """A mark for what a statement computes, and the values of the scalars that it reads."""
+        names = [n for n in read(stmt) if n in self.env or n in self.mutable]
+        return f"°{self.t.computation(stmt)}", tuple(forms.to_expr(self.form(ex.Var(n), stmt.span)) for n in names)
 
     def concrete(self, form: Form) -> bool:
         """True when the form has a number in every state."""

@@ -44,6 +44,17 @@ def families(tables: Tables) -> tuple[list[tuple[int, ...]], list[int]]:
     return families, limits
 
 
+def same_registers(kernel: ir.Kernel) -> dict[str, tuple[str, ...]]:
+    """For each register operand of wgmma, the tiles that it is in another layout."""
+    converted = {
+        s.dst: s.args[0].name
+        for s in ir.walk(kernel.body)
+        if isinstance(s, ir.Compute) and s.op == "convert_layout" and isinstance(s.args[0], ir.TileRef)
+    }
+    operands = {s.a.name for s in ir.walk(kernel.body) if isinstance(s, ir.Wgmma) and isinstance(s.a, ir.TileRef)}
+    return {name: (converted[name],) for name in operands if name in converted}
+
+
 class Tables:
     """What the roles share: buffers, barriers, oracles, and the numbering of symbols and dimensions."""
 
@@ -59,6 +70,7 @@ class Tables:
         self.symbols: list[Form] = [forms.ZERO]
         self.dims: list[Form] = []
         self._oracle_of: dict[tuple[forms.Trip, int | None, int], int] = {}
+        self._computations: list[ir.Stmt] = []
         self._slots = 0
 
     def add_buffer(self, name: str, stmt: ir.Stmt) -> None:
@@ -98,6 +110,12 @@ class Tables:
     def symbol(self, form: Form) -> int:
         """The number of an opaque form."""
         return _intern(self.symbols, form)
+
+    def computation(self, stmt: ir.Stmt) -> int:
+        """The number of what computes scalars; equal statements have one."""
+        if stmt not in self._computations:
+            self._computations.append(stmt)
+        return self._computations.index(stmt)
 
     def dim(self, extent: Form) -> int:
         """The number of a dimension, known by its extent."""

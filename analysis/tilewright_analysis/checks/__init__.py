@@ -13,7 +13,16 @@ from ..report import Family, Obligation
 from . import asynchronous
 from .grid import accumulated, point_map, roles_agree, tile_map
 from .layout import copy_width, global_alignment, matrix_shape, power_of_two, swizzle, tma_box
-from .memory import global_order, leading_index, load_bounds, offset_width, point_bounds, ring_index, store_bounds
+from .memory import (
+    endless,
+    global_order,
+    leading_index,
+    load_bounds,
+    offset_width,
+    point_bounds,
+    ring_index,
+    store_bounds,
+)
 from .resources import instructions, role_warps, shared_memory, threads_registers
 from .tags import compared, coverage, precision, scale, validity
 
@@ -48,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory.load_bounds", "memory", ("TW201",), load_bounds.check),
     Check("memory.store_bounds", "memory", ("TW202",), store_bounds.check),
     Check("memory.point_bounds", "memory", ("TW201", "TW202"), point_bounds.check),
+    Check("memory.endless", "memory", ("TW207",), endless.check),
     Check("memory.global_order", "memory", ("TW206",), global_order.check),
     Check("grid.roles_agree", "grid", ("TW304",), roles_agree.check),
     Check("grid.accumulated", "grid", ("TW305",), accumulated.check),

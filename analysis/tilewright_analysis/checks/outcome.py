@@ -153,7 +153,7 @@ def _described(stmt: ir.Stmt) -> str:
             return f"the load of {tensor}"
         case ir.Assign(dst=dst):
             return f"{dst} is computed"
-        case ir.Programs() | ir.For():
+        case ir.Programs() | ir.For() | ir.While():
             return "the loop"
         case _:
             return "here"

@@ -117,7 +117,7 @@ def _live_registers(kernel: ir.Kernel) -> int:
     """
     order: list[ir.Stmt] = []
     for stmt in ir.walk(kernel.body):
-        if isinstance(stmt, ir.For):
+        if isinstance(stmt, ir.For | ir.While):
             order += [*ir.walk(stmt.body)]
         order.append(stmt)
     last: dict[str, int] = {}

@@ -129,6 +129,8 @@ class _Counter:
                     self._programs(stmt, env, mask)
                 case ir.For():
                     self._for(stmt, env, mask, depth)
+                case ir.While(counted=counted):
+                    self._for(counted, env, mask, depth)
                 case ir.If(cond=cond, then=then, orelse=orelse):
                     value = _evaluate(cond, env)
                     holds: Value = np.bool_(True) if value is None else value != 0

@@ -134,7 +134,7 @@ def only_control(block: ir.Block) -> ir.Block:
                 return ()
             case ir.Tag() | ir.ExpectTags() if any(isinstance(h, str) for h in holders(stmt)):
                 return ()
-            case ir.For(body=()) | ir.If(then=(), orelse=()):
+            case ir.For(body=()) | ir.While(body=()) | ir.If(then=(), orelse=()):
                 return ()
             case _:
                 return None

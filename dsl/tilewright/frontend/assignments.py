@@ -9,8 +9,8 @@ from tree_sitter import Node
 from tilewright.frontend.tree import child, parts, text
 
 _OPEN = frozenset((
-    "module", "block", "for_statement", "if_statement", "elif_clause", "else_clause", "with_statement",
-    "expression_statement", "assignment",
+    "module", "block", "for_statement", "while_statement", "if_statement", "elif_clause", "else_clause",
+    "with_statement", "expression_statement", "assignment",
 ))  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 from tree_sitter import Node
 
@@ -16,12 +15,10 @@ from tilewright.frontend.assignments import assigned_names, count_assignments
 from tilewright.frontend.bindings import SCALARS, Bindings
 from tilewright.frontend.fault import Fault, Silenced
 from tilewright.frontend.tree import child, need, parts, text
-from tilewright.frontend.values import RangeValue, RoleValue, Unusable, Value, describe
+from tilewright.frontend.values import RoleValue, Unusable, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import Int, Var
-from tilewright.ir.types import ScalarType
-from tilewright.source import Span
+from tilewright.ir.expr import Int
 
 
 class Elaborator(Bindings):
@@ -39,6 +36,14 @@ class Elaborator(Bindings):
     def binary_value(self, node: Node, operator: str, left: Value, right: Value) -> Value:
         """`left operator right` for an augmented assignment."""
         raise AssertionError("Expressions.binary_value")
+
+    def for_statement(self, node: Node) -> None:
+        """A loop over a range."""
+        raise AssertionError("Loops.for_statement")
+
+    def while_statement(self, node: Node) -> None:
+        """A loop with a condition."""
+        raise AssertionError("Loops.while_statement")
 
     # -------------------------------------------------------------------------------- statements
 
@@ -102,10 +107,7 @@ class Elaborator(Bindings):
             case "function_definition" | "class_definition" | "decorated_definition":
                 raise self.fault("TW005", "definitions inside a kernel are not supported; put helpers above it", node)
             case "while_statement":
-                raise self.fault(
-                    "TW005", "'while' is not supported; use 'for … in range(…)' with the most turns it can take, and "
-                    "an 'if' around what only some of them do", node,
-                )  # fmt: skip
+                self.while_statement(node)
             case "break_statement" | "continue_statement":
                 word = node.type.removesuffix("_statement")
                 raise self.fault(
@@ -138,11 +140,7 @@ class Elaborator(Bindings):
 
     def if_statement(self, node: Node, condition: Node, consequence: Node) -> None:
         """An `if` or `elif`; `node` holds what follows in its alternatives."""
-        cond = self.evaluate(condition)
-        if isinstance(cond, ir.TileRef):
-            raise self.fault("TW005", "a branch needs a scalar condition; choose elements with tw.where", condition)
-        if not isinstance(cond, SCALARS):
-            raise self.fault("TW003", f"a condition is an integer or a comparison, not {describe(cond)}", condition)
+        cond = self.scalar_condition(condition, "a branch needs a scalar condition; choose elements with tw.where")
         rest = [
             c
             for c in node.children
@@ -172,6 +170,15 @@ class Elaborator(Bindings):
         self.names = self.merge(before, after_then, self.names, node)
         self.emit(ir.If(cond, tuple(then), tuple(orelse), span=self.span(condition)))
 
+    def scalar_condition(self, node: Node, advice: str) -> ir.Expr:
+        """The value of a condition. Raises Fault for a tile, with the advice, and for what is no condition."""
+        cond = self.evaluate(node)
+        if isinstance(cond, ir.TileRef):
+            raise self.fault("TW005", advice, node)
+        if not isinstance(cond, SCALARS):
+            raise self.fault("TW003", f"a condition is an integer or a comparison, not {describe(cond)}", node)
+        return cond
+
     def merge(
         self, before: Mapping[str, Value], a: Mapping[str, Value], b: Mapping[str, Value], node: Node
     ) -> dict[str, Value]:
@@ -196,102 +203,6 @@ class Elaborator(Bindings):
                     "may have no value: it is assigned on one side of a branch only", span=self.span(node)
                 )
         return merged
-
-    def for_statement(self, node: Node) -> None:
-        loop = self.evaluate(need(node, "right"))
-        if not isinstance(loop, RangeValue):
-            raise self.fault(
-                "TW005",
-                f"a loop runs over range, tw.static_range, tw.pipeline, tw.tiles or tw.programs, not {describe(loop)}",
-                need(node, "right"),
-            )
-        if (alternative := child(node, "alternative")) is not None:
-            raise self.fault("TW005", "'else' after a loop is not supported", alternative)
-        left, body = need(node, "left"), need(node, "body")
-        targets = parts(left) if left.type in ("pattern_list", "tuple_pattern") else [left]
-        wanted = len(loop.counts) if loop.kind == "tiles" else 1
-        if len(targets) != wanted or any(t.type != "identifier" for t in targets):
-            raise self.fault("TW003", f"this loop gives {wanted} value{'s' * (wanted > 1)}, not {len(targets)}", left)
-        if loop.kind == "static":
-            self.static_loop(loop, targets[0], body)
-            return
-        span = self.span(node)
-        first: ir.Expr | None = None
-        step, counter = -loop.step, ""
-        if loop.kind == "range" and loop.step < 0:
-            # Counted upwards: the variable is the start less so many steps.
-            first = (
-                loop.lo
-                if isinstance(loop.lo, Int | ex.Size)
-                else self.stored(loop.lo, f"{text(targets[0])}_start", node)
-            )
-            turns = ex.cdiv(ex.sub(first, loop.hi), Int(step))
-            loop = replace(loop, lo=Int(0), hi=turns, step=1)
-            counter = self.unique(f"{text(targets[0])}_turn", ScalarType())
-        variables = tuple(self.new_name(text(t), ScalarType()) for t in targets)
-        before = dict(self.names)
-        for t, v in zip(targets, variables, strict=True):
-            self.names[text(t)] = Var(v)
-        inside = frozenset(text(t) for t in targets)
-        self.loop_depth += 1
-        with self.filling() as filled:
-            if first is not None:
-                self.emit(ir.Assign(variables[0], ex.sub(first, ex.mul(Var(counter), Int(step))), span=span))
-                variables = (counter,)
-            self.run_block(body)
-        self.loop_depth -= 1
-        self.leave_loop(before, inside, node)
-        self.emit(self.loop_statement(loop, variables, tuple(filled), span))
-
-    def loop_statement(self, loop: RangeValue, variables: tuple[str, ...], body: ir.Block, span: Span) -> ir.Stmt:
-        match loop.kind:
-            case "range":
-                return ir.For(variables[0], loop.lo, loop.hi, loop.step, body, span=span)
-            case "pipeline":
-                roles = "split" if loop.roles == "split" else "single"
-                order = "compute" if loop.first == "compute" else "load"
-                bounds = variables[0], loop.lo, loop.hi, loop.step
-                return ir.Pipeline(*bounds, loop.stages, roles, body, order, loop.consumers, span=span)
-            case "tiles":
-                return ir.Tiles(variables, loop.counts, loop.order, loop.persistent, body, span=span)
-            case _:
-                return ir.Programs(variables[0], loop.hi, loop.persistent, body, span=span)
-
-    def static_loop(self, loop: RangeValue, target: Node, body: Node) -> None:
-        if not (isinstance(loop.lo, Int) and isinstance(loop.hi, Int)):
-            raise self.fault("TW006", "tw.static_range needs bounds known at compile time", target)
-        values = range(loop.lo.value, loop.hi.value, loop.step)
-        if len(values) > 1024:
-            raise self.fault("TW006", f"tw.static_range of {len(values)} iterations: at most 1024 are unrolled", target)
-        self.static_depth += 1
-        for value in values:
-            self.names[text(target)] = Int(value)
-            self.run_block(body)
-        self.static_depth -= 1
-
-    def leave_loop(self, before: Mapping[str, Value], variables: frozenset[str], node: Node) -> None:
-        """After a loop, names bound only inside it may have no value, and carried names must have kept their type."""
-        for name, value in list(self.names.items()):
-            if name in variables:
-                self.names[name] = before.get(
-                    name, Unusable("is the variable of a loop that has ended", span=self.span(node))
-                )
-            elif name not in before:
-                if not (isinstance(value, Unusable) and value.silent):
-                    self.names[name] = Unusable(
-                        "is assigned only inside a loop, which may run zero times; assign it before the loop",
-                        span=self.span(node),
-                    )
-            elif value != before[name] and not isinstance(value, Unusable) and not isinstance(before[name], Unusable):
-                self.problems.append(
-                    self.fault(
-                        "TW003",
-                        f"'{name}' is {self.describe_typed(before[name])} before the loop and "
-                        f"{self.describe_typed(value)} after an iteration; a name keeps its type through a loop",
-                        node,
-                    ).problem
-                )
-                self.names[name] = Unusable("changed its type in a loop", silent=True)
 
     def describe_typed(self, value: Value) -> str:
         """A value with its type, for messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from tilewright.dtypes import DType, i1
-from tilewright.frontend.elaborate import Elaborator
+from tilewright.frontend.loops import Loops
 from tilewright.frontend.tree import parts
 from tilewright.frontend.values import Builtin, Value, describe
 from tilewright.ir import expr as ex
@@ -23,7 +23,7 @@ _INTEGER = frozenset(("floordiv", "mod", "shl", "shr"))
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 
 
-class TileOperators(Elaborator):
+class TileOperators(Loops):
     """What operators and brackets mean for tiles; `Expressions` evaluates the operands."""
 
     def call(self, node: Node, function: Value, args: list[Value], keywords: dict[str, Value]) -> Value:

@@ -10,7 +10,7 @@ from tilewright.source import NO_SPAN, Span
 
 Kind = Literal[
     "alignment", "completeness", "placement", "expectation",
-    "bounds", "uninitialized", "stale", "overflow", "arithmetic",
+    "bounds", "endless", "uninitialized", "stale", "overflow", "arithmetic",
     "grid", "rewritten", "uncovered",
     "race", "phase", "deadlock", "proxy", "bytes", "exit", "arrivals",
     "mismatch",
@@ -26,6 +26,7 @@ KINDS_OF_CODE: Mapping[str, frozenset[Kind]] = {
     "TW203": frozenset(("uninitialized",)),
     "TW204": frozenset(("stale", "race", "alignment", "completeness", "placement")),
     "TW205": frozenset(("overflow", "arithmetic")),
+    "TW207": frozenset(("endless",)),
     "TW301": frozenset(("grid", "uncovered", "rewritten", "bounds")),
     "TW302": frozenset(("rewritten",)),
     "TW303": frozenset(("uncovered",)),

@@ -36,9 +36,12 @@ SEQUENTIAL = Schedule()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a run: events and loop iterations of a program that counts as endless; must scalars fit 32 bits?"""
+    """Bounds of a run: events and loop iterations of a program that counts as endless, turns of a `while` loop that
+    does, and must scalars fit 32 bits?
+    """
 
     events: int = 20_000_000
+    turns: int = 200_000
     check_overflow: bool = True
 
 

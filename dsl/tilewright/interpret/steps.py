@@ -18,7 +18,7 @@ from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import computed, loaded, product, stored
 from tilewright.interpret.recording import CURRENT, Executed
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import Item
+from tilewright.ir.expr import Item, names, show
 from tilewright.ir.types import TileType
 
 
@@ -34,8 +34,8 @@ class Step:
 Steps = tuple[Step, ...]
 
 _PRIVATE = (
-    ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.Programs, ir.AllocShared, ir.AllocBarrier, ir.AllocTensor, ir.Load,
-    ir.Gather, ir.Tag, ir.ExpectTags,
+    ir.Assign, ir.Compute, ir.Mma, ir.For, ir.If, ir.While, ir.Programs, ir.AllocShared, ir.AllocBarrier,
+    ir.AllocTensor, ir.Load, ir.Gather, ir.Tag, ir.ExpectTags,
 )  # fmt: skip
 
 
@@ -77,6 +77,8 @@ def _compile(stmt: ir.Stmt, operands: Operands) -> StepRun:
             return _atomic(stmt, operands)
         case ir.For():
             return _for(stmt, operands)
+        case ir.While():
+            return _while(stmt, operands)
         case ir.If():
             return _if(stmt, operands)
         case ir.Programs():
@@ -254,6 +256,42 @@ def _for(stmt: ir.For, operands: Operands) -> StepRun:
 
     def start(process: Process) -> Events | None:
         return run(process) if lo(process.env) < hi(process.env) else None
+
+    return start
+
+
+def _while(stmt: ir.While, operands: Operands) -> StepRun:
+    cond, body = operands.scalar(stmt.cond), compile_block(stmt.body, operands)
+    state = sorted({s.dst for s in ir.walk(stmt.body) if isinstance(s, ir.Assign)} | names(stmt.cond))
+
+    def endless(process: Process, turn: int, how: str) -> Exception:
+        process.stmt = stmt
+        values = {n: str(process.env[n]) for n in sorted(names(stmt.cond))}
+        held = ", ".join(f"{n} = {v}" for n, v in values.items())
+        return process.violation("endless", f"this loop {how}: {show(stmt.cond)} still holds, with {held}",
+                                 values=values)  # fmt: skip
+
+    def run(process: Process) -> Events:
+        process.loops.append(stmt.turn)
+        turn, before = 0, None
+        while cond(process.env):
+            process.env[stmt.turn] = turn
+            # Scalars depend on nothing but scalars and what never changes, so what comes back comes back for ever. One
+            # state is kept at a time, for twice as long each time (Brent 1980).
+            now = [process.env.get(n) for n in state]
+            if now == before:
+                raise endless(process, turn, f"never ends: after {turn} turns its scalars are what they were before")
+            if turn & (turn - 1) == 0:
+                before = now
+            if turn == process.machine.limits.turns:
+                raise endless(process, turn, f"has not ended after {turn} turns")
+            turn += 1
+            yield from execute(body, process)
+            process.stmt = stmt
+        process.loops.pop()
+
+    def start(process: Process) -> Events | None:
+        return run(process) if cond(process.env) else None
 
     return start
 

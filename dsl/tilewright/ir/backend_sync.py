@@ -8,6 +8,8 @@ store that reads the buffer; it does not order asynchronous copies otherwise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir import nodes as ir
 
 
@@ -77,26 +79,20 @@ def _membar(block: ir.Block) -> ir.Block:
                         span=stmt.span,
                         note=stmt.note,
                     )
-                case ir.For() | ir.Programs():
+                case ir.For() | ir.While() | ir.Programs():
                     # Twice: the second pass starts from what the first leaves pending at the back edge.
                     r1, w1 = set(reads), set(writes)
                     go(stmt.body, r1, w1)
                     reads |= r1
                     writes |= w1
                     body = go(stmt.body, reads, writes)
-                    stmt = _with_body(stmt, body)
+                    stmt = replace(stmt, body=body)
                 case _:
                     pass
             out.append(stmt)
         return tuple(out)
 
     return go(block, set(), set())
-
-
-def _with_body(stmt: ir.For | ir.Programs, body: ir.Block) -> ir.Stmt:
-    if isinstance(stmt, ir.For):
-        return ir.For(stmt.var, stmt.lo, stmt.hi, stmt.step, body, span=stmt.span, note=stmt.note)
-    return ir.Programs(stmt.var, stmt.count, stmt.persistent, body, span=stmt.span, note=stmt.note)
 
 
 def _auto(stmt: ir.Stmt) -> ir.Sync:

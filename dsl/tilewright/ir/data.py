@@ -13,13 +13,20 @@ Sources = Mapping[str, frozenset[str]]
 def data_scalars(block: ir.Block) -> Sources:
     """For each scalar variable that depends on elements of tensors the names of those tensors.
 
-    Covers what flows through assignments and into the start of a loop; not which branch was taken.
+    Covers what flows through assignments and into the start of a loop, and all that a `while` loop reads; not which
+    branch was taken elsewhere.
     """
     values: dict[str, list[ex.Expr]] = {}
     for stmt in ir.walk(block):
         match stmt:
             case ir.Assign(dst=name, value=value) | ir.For(var=name, lo=value) | ir.Pipeline(var=name, lo=value):
                 values.setdefault(name, []).append(value)
+            case ir.While(cond=cond, body=body):
+                # How often it runs, and which branches its turns take, decides what it leaves.
+                inside = [cond, *(e for s in ir.walk(body) for e in ir.operands(s) if isinstance(e, ex.Expr))]
+                for inner in ir.walk(body):
+                    if isinstance(inner, ir.Assign):
+                        values.setdefault(inner.dst, []).extend(inside)
             case _:
                 pass
     found: dict[str, frozenset[str]] = {}

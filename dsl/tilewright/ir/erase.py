@@ -33,6 +33,8 @@ def _erased(block: ir.Block) -> ir.Block:
         match stmt:
             case ir.Tag() | ir.ExpectTags():
                 continue
+            case ir.While():
+                out.append(replace(stmt, body=_erased(stmt.body)))
             case ir.For() | ir.Tiles() | ir.Programs() | ir.Pipeline():
                 body = _erased(stmt.body)
                 if body or not stmt.body:

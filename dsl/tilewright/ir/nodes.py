@@ -22,6 +22,7 @@ from functools import cache
 from typing import Literal
 
 from tilewright.ir.base import BarRef, Block, BufRef, Operand, Stmt, TileRef, View
+from tilewright.ir.control import For, If, While
 from tilewright.ir.explicit import (
     AllocBarrier,
     AllocShared,
@@ -155,26 +156,6 @@ class Mma(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
-class For(Stmt):
-    """`for var in range(lo, hi, step)`: `step` is positive; the trip count may be zero. `static` loops are unrolled."""
-
-    var: str
-    lo: Expr
-    hi: Expr
-    step: int
-    body: Block
-
-
-@dataclass(frozen=True, slots=True)
-class If(Stmt):
-    """A branch on a scalar, so uniform in the program."""
-
-    cond: Expr
-    then: Block
-    orelse: Block = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Tiles(Stmt):
     """Policy: run `body` once for each tile of a grid of `counts` tiles, distributed over programs in `order`."""
 
@@ -301,7 +282,7 @@ POLICY_NODES = (Tiles, Pipeline)
 def children(stmt: Stmt) -> tuple[Block, ...]:
     """The blocks directly inside a statement, in source order."""
     match stmt:
-        case For(body=body) | Tiles(body=body) | Programs(body=body) | Pipeline(body=body):
+        case For(body=body) | While(body=body) | Tiles(body=body) | Programs(body=body) | Pipeline(body=body):
             return (body,)
         case If(then=then, orelse=orelse):
             return (then, orelse)
@@ -327,7 +308,7 @@ def rewrite(block: Block, change: Callable[[Stmt], Block | None]) -> Block:
     out: list[Stmt] = []
     for stmt in block:
         match stmt:
-            case For() | Tiles() | Programs() | Pipeline():
+            case For() | While() | Tiles() | Programs() | Pipeline():
                 stmt = replace(stmt, body=rewrite(stmt.body, change))
             case If():
                 stmt = replace(stmt, then=rewrite(stmt.then, change), orelse=rewrite(stmt.orelse, change))
@@ -355,7 +336,7 @@ def is_explicit(kernel: Kernel) -> bool:
 @cache
 def operand_names(kind: type[Stmt]) -> tuple[str, ...]:
     """Names of a statement's own fields, without inner blocks, place and note."""
-    own = ("span", "note", "body", "then", "orelse", "roles")
+    own = ("span", "note", "body", "then", "orelse", "roles", "turn", "counted")
     return tuple(f.name for f in fields(kind) if f.name not in own)
 
 
@@ -435,6 +416,7 @@ __all__ = [
     "View",
     "Wgmma",
     "WgmmaWait",
+    "While",
     "Xcd",
     "children",
     "is_explicit",

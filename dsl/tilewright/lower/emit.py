@@ -97,7 +97,7 @@ class FunctionEmitter:
     def _comment(self, line: int, stmt: ir.Stmt) -> None:
         """The kernel's own line behind the first line made from it; for what an expansion added, why it did."""
         data, start = self.module.text.encode(), stmt.span.start
-        if stmt.note and not isinstance(stmt, ir.For | ir.Programs | ir.If):
+        if stmt.note and not isinstance(stmt, ir.For | ir.While | ir.Programs | ir.If):
             self.out.lines[line] += f"  # {comment(stmt.note)}"
         elif data and stmt.span.end > start:
             number_ = data.count(b"\n", 0, start)
@@ -143,6 +143,9 @@ class FunctionEmitter:
             case ir.For():
                 lo, hi = text(stmt.lo), text(stmt.hi)
                 line(f"for {names(stmt.var)} in range({lo}, {hi}, {stmt.step}):")
+                self._inner(stmt.body)
+            case ir.While():
+                line(f"while {self.scalars.condition(stmt.cond)}:")
                 self._inner(stmt.body)
             case ir.Programs():
                 self._programs(stmt)

@@ -10,7 +10,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
 _INDENT = "  "
-_ELSEWHERE = ("body", "then", "orelse", "roles", "span")
+_ELSEWHERE = ("body", "then", "orelse", "roles", "span", "counted")
 
 
 def render(kernel: ir.Kernel) -> str:

@@ -101,6 +101,8 @@ class Flow(Memory):
                 tiles[stmt.dst] = self._stage(stmt, stmt.src) or uniform(FINITE)
             case ir.For(body=body) | ir.Programs(body=body):
                 self._loop(stmt, body, tiles)
+            case ir.While():
+                self._statement(stmt.counted, tiles)
             case ir.If(cond=cond, then=then, orelse=orelse):
                 other = dict(tiles)
                 self._block(then, tiles)

@@ -111,7 +111,7 @@ def _block(context: KernelContext, block: ir.Block, sums: Sums, chosen: set[str]
                     ends.append(end)
                 for name in ends[0].keys() | ends[1].keys():
                     sums[name] = ends[0].get(name, _NONE) | ends[1].get(name, _NONE)
-            case ir.For(body=body):
+            case ir.For(body=body) | ir.While(body=body):
                 # A sum over both loops; that of the inner one alone has an obligation of its own.
                 before = dict(sums)
                 _block(context, body, sums, chosen)

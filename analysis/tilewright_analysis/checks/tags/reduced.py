@@ -102,6 +102,8 @@ class Reduced:
                 self.stores.append(Stored(self._sites[id(stmt)], view.tensor, held))
             case ir.For(body=body):
                 self._loop(body, self._binder(stmt), tiles)
+            case ir.While():
+                self._statement(stmt.counted, tiles)
             case ir.Programs(body=body):
                 self._block(body, tiles)
             case ir.If(then=then, orelse=orelse):

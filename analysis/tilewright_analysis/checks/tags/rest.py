@@ -135,7 +135,7 @@ def _copied(block: ir.Block, copies: dict[int, ir.Stmt]) -> ir.Block:
     out: list[ir.Stmt] = []
     for stmt in block:
         match stmt:
-            case ir.For(body=body) | ir.Programs(body=body):
+            case ir.For(body=body) | ir.While(body=body) | ir.Programs(body=body):
                 new: ir.Stmt = replace(stmt, body=_copied(body, copies))
             case ir.If(then=then, orelse=orelse):
                 new = replace(stmt, then=_copied(then, copies), orelse=_copied(orelse, copies))
@@ -154,7 +154,7 @@ def _followed(block: ir.Block, loop: ir.For, after: ir.For) -> ir.Block:
             out += (stmt, after)
             continue
         match stmt:
-            case ir.For(body=body) | ir.Programs(body=body):
+            case ir.For(body=body) | ir.While(body=body) | ir.Programs(body=body):
                 stmt = replace(stmt, body=_followed(body, loop, after))
             case ir.If(then=then, orelse=orelse):
                 stmt = replace(stmt, then=_followed(then, loop, after), orelse=_followed(orelse, loop, after))

@@ -143,6 +143,8 @@ class Scaling:
                 self._store(stmt, view.tensor, values.get(f"[{src.buffer}]", DATA))
             case ir.For(body=body) | ir.Programs(body=body):
                 self._loop(stmt, body, values)
+            case ir.While():
+                self._statement(stmt.counted, values)
             case ir.If():
                 self._branch(stmt, values)
             case ir.Roles(roles=roles):
