@@ -49,7 +49,8 @@ class Site:
 
     def question(self, claim: ex.Expr) -> Question:
         """Does `claim`, over sizes and binders, hold whenever this statement runs?"""
-        names = {e.name for part in (claim, *self.facts) for e in ex.walk(part) if isinstance(e, ex.Var)}
+        bounds = (e for b in self.binders if b.bounded for e in (b.lo, b.hi))
+        names = {e.name for part in (claim, *self.facts, *bounds) for e in ex.walk(part) if isinstance(e, ex.Var)}
         kept = tuple(b for b in self.binders if b.kind != "free" or b.name in names)
         unbound = sorted(names - {b.name for b in kept})
         return Question(claim, self.facts, (*kept, *(Binder(n, n, "free") for n in unbound)))
@@ -304,13 +305,17 @@ class _Walker:
                 return scope
 
     def _while(self, stmt: ir.While, env: Env, scope: Scope) -> Scope:
-        """As some number of turns under the condition, behind which the condition is false."""
+        """As the range of its counter, or some number of turns under the condition; behind it, that is false."""
         known = self.learned[id(stmt)] = learn(self._kernel, self._decider, stmt, env, self._facts, scope)
-        counted = stmt.counted
-        self.sites.append(Site(counted, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env)))
-        turns, scope = self._resolve(counted.hi, env, scope, stmt.span)
-        binder = Binder(self._fresh(stmt.turn), stmt.turn, "loop", ex.Int(0), turns, 1, stmt.span)
-        scope = self._loop(counted.body, binder, env, scope, known)
+        loop = stmt.counted
+        self.sites.append(Site(loop, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env)))
+        lo, scope = self._resolve(loop.lo, env, scope, stmt.span)
+        hi, scope = self._resolve(loop.hi, env, scope, stmt.span)
+        binder = Binder(self._fresh(loop.var), loop.var, "loop", lo, hi, loop.step, stmt.span)
+        scope = self._loop(loop.body, binder, env, scope, known)
+        if stmt.counter:
+            turns = ex.binary("max", ex.Int(0), ex.cdiv(ex.sub(hi, lo), ex.Int(loop.step)))
+            env[stmt.counter] = ex.add(lo, ex.mul(turns, ex.Int(loop.step)))
         ended, scope = self._resolve(stmt.cond, env, scope, stmt.span)
         self._facts.append(ex.negate(ended))
         return scope

@@ -200,8 +200,9 @@ class _Loop:
     def _proves(self, claim: ex.Expr, facts: Sequence[ex.Expr]) -> bool:
         if isinstance(claim, ex.Int):
             return bool(claim.value)
-        names = {e.name for part in (claim, *facts) for e in ex.walk(part) if isinstance(e, ex.Var)}
         bound = (*self.scope, *self._made)
+        bounds = (e for b in bound if b.bounded for e in (b.lo, b.hi))
+        names = {e.name for part in (claim, *facts, *bounds) for e in ex.walk(part) if isinstance(e, ex.Var)}
         loose = sorted(names - {b.name for b in bound})
         kept = tuple(b for b in bound if b.kind != "free" or b.name in names)
         return self.decider.proves(Question(claim, tuple(facts), (*kept, *(Binder(n, n, "free") for n in loose))))

@@ -139,9 +139,9 @@ class _RoleEncoder(Scalars):
             case ir.If(cond=cond, then=then, orelse=orelse):
                 self.branch(stmt, cond, then, orelse)
             case ir.While():
-                turns, body = self.turns(stmt)
-                self.loop(stmt, stmt.turn, forms.ZERO, turns, 1, body)
-                self.computation(stmt)
+                first, distance, body = self.turns(stmt)
+                self.loop(stmt, stmt.counted.var, first, distance, stmt.counted.step, body)
+                self.behind(stmt, first, distance)
             case ir.Tcgen05(accumulate=again):
                 self.product(stmt, again)
             case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor() | ir.Roles():

@@ -53,18 +53,32 @@ class Scalars:
         name, inputs = self.function(stmt)
         self.env |= {n: forms.atom(ex.Item(f"{n}{name}", inputs)) for n in assigned(stmt)}
 
-    def turns(self, stmt: ir.While) -> tuple[Form, ir.Block]:
-        """How often a loop runs, as a number of which nothing is known; and its body, for the turn `stmt.turn`.
+    def turns(self, stmt: ir.While) -> tuple[Form, Form, ir.Block]:
+        """Where the variable of the counted loop begins, how far it goes, and the body of that loop.
 
-        What scalars are where a turn begins is a function of its number.
+        The number of turns may be one of which nothing is known. What the other scalars are where a turn begins is a
+        function of its number.
         """
         if loose := sorted(set(assigned(stmt)) - self.settled):
             raise Unsupported(f"'{loose[0]}' changes in a 'while' loop and in a branch or another loop", stmt.span)
         name, inputs = self.function(stmt)
-        begins = (
-            ir.Assign(n, ex.Item(f"{n}{name}", (*inputs, ex.Var(stmt.turn))), span=stmt.span) for n in assigned(stmt)
-        )
-        return forms.atom(ex.Item(f"turns{name}", inputs)), (*begins, *stmt.body)
+        variable = ex.Var(stmt.counted.var)
+        others = [n for n in assigned(stmt) if n != stmt.counter]
+        begins = (ir.Assign(n, ex.Item(f"{n}{name}", (*inputs, variable)), span=stmt.span) for n in others)
+        body = (*begins, *stmt.body)
+        if not stmt.counter:
+            return forms.ZERO, forms.atom(ex.Item(f"turns{name}", inputs)), body
+        first = self.form(stmt.counted.lo, stmt.span)
+        return first, forms.add(self.form(stmt.counted.hi, stmt.span), first, -1), body
+
+    def behind(self, stmt: ir.While, first: Form, distance: Form) -> None:
+        """What scalars are behind a loop whose counter began at `first` and went over `distance`."""
+        self.computation(stmt)
+        if stmt.counter:
+            step = ex.Int(stmt.counted.step)
+            whole = ex.binary("max", ex.Int(0), ex.cdiv(forms.to_expr(distance), step))
+            moved = forms.canonical(ex.mul(whole, step), {}, self.t.facts)
+            self.env[stmt.counter] = forms.add(first, moved)
 
     def function(self, stmt: ir.Stmt) -> tuple[str, tuple[ex.Expr, ...]]:
         """A mark for what a statement computes, and the values of the scalars that it reads."""

@@ -179,6 +179,19 @@ class Elaborator(Bindings):
             raise self.fault("TW003", f"a condition is an integer or a comparison, not {describe(cond)}", node)
         return cond
 
+    def guard(self, node: Node, begin: int, cond: ir.Expr) -> None:
+        """Scalars that were loaded for the right side of `and` and `or` are loaded only if the left does not decide.
+
+        They are what the block holds from `begin` on; `cond` says when the right side counts.
+        """
+        made, span = tuple(self.block[begin:]), self.span(node)
+        loaded = {s.dst for s in ir.walk(made) if isinstance(s, ir.Assign)}
+        if not loaded or isinstance(cond, Int) or not all(isinstance(s, ir.Assign | ir.If) for s in made):
+            return
+        self.changing |= loaded
+        zeros = tuple(ir.Assign(n, Int(0), span=span) for n in sorted(loaded))
+        self.block[begin:] = [ir.If(cond, made, zeros, span=span)]
+
     def merge(
         self, before: Mapping[str, Value], a: Mapping[str, Value], b: Mapping[str, Value], node: Node
     ) -> dict[str, Value]:

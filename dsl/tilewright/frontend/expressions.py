@@ -68,7 +68,7 @@ class Expressions(Literals):
                 left, begin = self.evaluate(need(node, "left")), len(self.block)
                 right = self.evaluate(need(node, "right"))
                 if operator in ("and", "or") and isinstance(left, SCALARS):
-                    self.guard(begin, left if operator == "and" else ex.negate(left), node)
+                    self.guard(node, begin, left if operator == "and" else ex.negate(left))
                 return self.binary_value(node, operator, left, right)
             case "true" | "false":
                 return Int(int(node.type == "true"))
@@ -172,16 +172,6 @@ class Expressions(Literals):
         if isinstance(left, str | DType | None) and isinstance(right, str | DType | None) and operator in ("==", "!="):
             return Int(int((left == right) == (operator == "==")))
         raise self.fault("TW003", f"'{operator}' does not apply to {describe(left)} and {describe(right)}", node)
-
-    def guard(self, begin: int, cond: ir.Expr, node: Node) -> None:
-        """Scalars that were loaded for the right side of `and` and `or` are loaded only if the left does not decide."""
-        made = tuple(self.block[begin:])
-        loaded = {s.dst for s in ir.walk(made) if isinstance(s, ir.Assign)}
-        if not loaded or isinstance(cond, Int) or not all(isinstance(s, ir.Assign | ir.If) for s in made):
-            return
-        self.changing |= loaded
-        zeros = tuple(ir.Assign(n, Int(0), span=self.span(node)) for n in sorted(loaded))
-        self.block[begin:] = [ir.If(cond, made, zeros, span=self.span(node))]
 
     def scalar_binary(self, node: Node, operator: str, left: ir.Expr, right: ir.Expr) -> Value:
         match operator:

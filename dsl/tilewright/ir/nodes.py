@@ -22,7 +22,7 @@ from functools import cache
 from typing import Literal
 
 from tilewright.ir.base import BarRef, Block, BufRef, Operand, Stmt, TileRef, View
-from tilewright.ir.control import For, If, While
+from tilewright.ir.control import Assign, For, If, While
 from tilewright.ir.explicit import (
     AllocBarrier,
     AllocShared,
@@ -55,15 +55,6 @@ from tilewright.ir.parameters import Assumption, ConstParam, Contract, Param, Sc
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
 from tilewright.ir.types import Type
 from tilewright.source import NO_SPAN, Span
-
-
-@dataclass(frozen=True, slots=True)
-class Assign(Stmt):
-    """`dst = value` for a scalar."""
-
-    dst: str
-    value: Expr
-
 
 ComputeOp = Literal[
     "full", "arange", "copy", "cast", "bitcast",
