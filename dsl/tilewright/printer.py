@@ -118,7 +118,10 @@ class _Printer:
             case ir.Sync(auto=True):
                 return []
             case ir.For():
-                return [f"{pad}for {stmt.var} in range({self.bounds(stmt)}):", *self.block(stmt.body, depth + 1)]
+                call = f"range({self.bounds(stmt)})"
+                if stmt.unroll > 1:
+                    call = f"tw.unroll({self.bounds(stmt)}, by={stmt.unroll})"
+                return [f"{pad}for {stmt.var} in {call}:", *self.block(stmt.body, depth + 1)]
             case ir.While():
                 return [f"{pad}while {ex.show(stmt.cond)}:", *self.block(stmt.body, depth + 1)]
             case ir.Programs():

@@ -223,6 +223,14 @@ def pipeline(
     in_kernel("pipeline")
 
 
+def unroll(start: Any, stop: Any = None, step: int = 1, *, by: int) -> Iterator[Any]:
+    """`range(start, stop, step)` with `by` iterations in a row in the generated code (2 to 64), and then the rest.
+
+    The loop means the same. `for k in tw.unroll(0, K, 64, by=4):`. Where K is a multiple of 256, there is no rest.
+    """
+    in_kernel("unroll")
+
+
 def static_range(start: int, stop: int | None = None, step: int = 1) -> Iterator[int]:
     """`range` unrolled at compile time; its variable is a compile-time integer.
 

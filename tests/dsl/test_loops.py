@@ -61,6 +61,21 @@ def search(OFFSETS: Global[tw.i32, E], X: Global[f32, M, N], Y: Global[tw.i32, M
 """
 
 
+UNROLLED = """
+@tw.kernel(target="TARGET", warps=4)
+def unrolled(X: Global[f32, M, N], Y: Global[f32, M]):
+    for i in tw.tiles(tw.cdiv(M, 16)):
+        acc = tw.zeros(f32, (16,))
+        for k in tw.unroll(0, N, 32, by=4):
+            acc = acc * 0.5 + tw.sum(tw.load(X.tile((i * 16, k), (16, 32)), other=0.0), axis=1)
+        for k in tw.unroll(M, N - 40, by=3):
+            acc = acc + 1.0
+        for k in tw.unroll(5, -1, -2, by=2):
+            acc = acc * 2.0 + k
+        tw.store(Y.tile((i * 16,), (16,)), acc)
+"""
+
+
 def kernel(text: str, target: str = "sm_80") -> ir.Kernel:
     module = read(HEADER + text.replace("TARGET", target))
     assert not module.problems, [p.message for p in module.problems]
@@ -142,3 +157,39 @@ def stuck(Y: Global[f32, N]):
     ) as found:
         run(expand(kernel(text)), [np.zeros(8, np.float32)], limits=Limits(turns=50))
     assert found.value.kind == "endless"
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (16, 128), (17, 161), (40, 300)])
+def test_unrolled_loops_mean_what_ranges_mean(m: int, n: int) -> None:
+    x = np.random.default_rng(2).integers(-8, 9, (m, n)).astype(np.float32)
+    results: list[np.ndarray] = []
+    for text in (UNROLLED, UNROLLED.replace("tw.unroll", "range").replace(", by=4", "").replace(", by=3", "")):
+        y = np.zeros(m, np.float32)
+        run(expand(kernel(text.replace("range(5, -1, -2, by=2)", "range(5, -1, -2)"))), [x, y])
+        results.append(y)
+    np.testing.assert_array_equal(*results)
+
+
+def test_unrolled_loops_read_back_and_say_where_they_are_unrolled() -> None:
+    written = kernel(UNROLLED)
+    assert [s.unroll for s in ir.walk(written.body) if isinstance(s, ir.For)] == [4, 3, 2]
+    assert reads_back(expand(written))
+
+
+def test_where_nothing_is_left_there_is_one_loop() -> None:
+    text = UNROLLED.replace("    for i in tw", "    tw.assume(N % 128 == 0)\n    for i in tw")
+    source = lower(expand(kernel(text))).source
+    assert source.count("for k in range") == 2 and source.count("gl.static_range(4)") == 1
+    assert lower(expand(kernel(UNROLLED))).source.count("for k in range") == 3
+
+
+@needs_triton
+@pytest.mark.parametrize("target", TARGETS)
+def test_unrolled_loops_compile(target: str) -> None:
+    assert compile_lowered(lower(expand(kernel(UNROLLED, target)))).num_warps == 4
+
+
+@pytest.mark.parametrize("by", ["1", "65", "N"])
+def test_what_cannot_stand_in_a_row(by: str) -> None:
+    (unit,) = read(HEADER + UNROLLED.replace("TARGET", "sm_80").replace("by=4", f"by={by}")).units
+    assert unit.problems[0].code == ("TW006" if by == "N" else "TW009")

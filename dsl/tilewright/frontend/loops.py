@@ -79,7 +79,7 @@ class Loops(Elaborator):
     def loop_statement(self, loop: RangeValue, variables: tuple[str, ...], body: ir.Block, span: Span) -> ir.Stmt:
         match loop.kind:
             case "range":
-                return ir.For(variables[0], loop.lo, loop.hi, loop.step, body, span=span)
+                return ir.For(variables[0], loop.lo, loop.hi, loop.step, body, loop.unroll, span=span)
             case "pipeline":
                 roles = "split" if loop.roles == "split" else "single"
                 order = "compute" if loop.first == "compute" else "load"

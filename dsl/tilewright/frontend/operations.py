@@ -37,6 +37,7 @@ from tilewright.targets import TARGETS
 
 _MOST_DIES = 64
 _MOST_CONSUMERS = 3  # with the role that loads, four warpgroups of at least 160 registers a thread would not fit
+_MOST_UNROLLED = 64
 _ORDERS = "tw.row_major(), tw.column_major(), tw.grouped(rows)"
 
 
@@ -142,6 +143,14 @@ class Operations(MemoryOperations):
         if step == 0:
             raise self.fault("TW003", "the step of a loop is not 0", node)
         return RangeValue("range", self.scalar(node, lo, "the start"), self.scalar(node, hi, "the end"), step)
+
+    def op_unroll(self, node: Node, start: Value, stop: Value = None, step: Value = Int(1), *, by: Value) -> Value:
+        count = self.integer(node, by, "by")
+        if not 2 <= count <= _MOST_UNROLLED:
+            raise self.fault("TW009", f"tw.unroll writes 2 to {_MOST_UNROLLED} iterations in a row, not {count}", node)
+        loop = self.op_range(node, start, stop, step)
+        assert isinstance(loop, RangeValue)
+        return replace(loop, unroll=count)
 
     def op_static_range(self, node: Node, start: Value, stop: Value = None, step: Value = Int(1)) -> Value:
         loop = self.op_range(node, start, stop, step)

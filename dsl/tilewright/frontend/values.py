@@ -97,6 +97,7 @@ class RangeValue:
     persistent: bool = False
     first: str = "load"
     consumers: int = 1
+    unroll: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,17 @@ class Assign(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
-    """`for var in range(lo, hi, step)`: `step` is positive; the trip count may be zero."""
+    """`for var in range(lo, hi, step)`: `step` is positive; the trip count may be zero.
+
+    `unroll`: how many iterations the generated code has in a row; what the loop does is the same for all.
+    """
 
     var: str
     lo: Expr
     hi: Expr
     step: int
     body: Block
+    unroll: int = 1
 
 
 @dataclass(frozen=True, slots=True)

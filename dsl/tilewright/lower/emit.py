@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from tilewright.divisibility import kernel_divisors, vector_elements
+from tilewright.divisibility import divisor, kernel_divisors, vector_elements
 from tilewright.dtypes import f8e4m3
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -141,9 +141,7 @@ class FunctionEmitter:
                 line(f"{names(stmt.dst)} = {function}({names(stmt.a)}, {names(stmt.b)}, {names(stmt.acc)})")
                 self.defined.add(stmt.dst)
             case ir.For():
-                lo, hi = text(stmt.lo), text(stmt.hi)
-                line(f"for {names(stmt.var)} in range({lo}, {hi}, {stmt.step}):")
-                self._inner(stmt.body)
+                self._for(stmt)
             case ir.While():
                 line(f"while {self.scalars.condition(stmt.cond)}:")
                 self._inner(stmt.body)
@@ -213,6 +211,26 @@ class FunctionEmitter:
                     line("gl.thread_barrier()")
             case _:
                 raise LoweringError(f"{type(stmt).__name__} cannot stand inside a block", stmt.span)
+
+    def _for(self, stmt: ir.For) -> None:
+        """A loop; where iterations stand in a row, those first, and then what is left of them, one by one."""
+        var, step, lo, text = self.names(stmt.var), stmt.step, stmt.lo, self.scalars.text
+        run = step * stmt.unroll
+        if stmt.unroll > 1:
+            trips = ex.binary("max", ex.Int(0), ex.cdiv(ex.sub(stmt.hi, lo), ex.Int(step)))
+            end = ex.add(lo, ex.mul(ex.floordiv(trips, ex.Int(stmt.unroll)), ex.Int(run)))
+            first, number_ = self.names.fresh(f"{var}_first"), self.names.fresh(f"{var}_of")
+            self.out.line(f"for {first} in range({text(lo)}, {text(end)}, {run}):")
+            with self.out.indented():
+                self.out.line(f"for {number_} in gl.static_range({stmt.unroll}):")
+                with self.out.indented():
+                    self.out.line(f"{var} = {first} + {number_} * {step}")
+                self._inner(stmt.body)
+            if divisor(ex.sub(stmt.hi, lo), self.module.divisors) % run == 0:
+                return
+            lo = end
+        self.out.line(f"for {var} in range({text(lo)}, {text(stmt.hi)}, {step}):")
+        self._inner(stmt.body)
 
     def _inner(self, body: ir.Block) -> None:
         before = set(self.defined)
