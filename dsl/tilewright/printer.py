@@ -321,6 +321,8 @@ class _Printer:
     def view(self, view: ir.View) -> str:
         fixed, origin = view.origin[: view.lead], view.origin[view.lead :]
         index = f"[{', '.join(map(ex.show, fixed))}]" if fixed else ""
+        if not origin:
+            return f"{view.tensor}{index}"
         return f"{view.tensor}{index}.tile(({_tuple(map(ex.show, origin))}), ({_tuple(map(str, view.tile_shape))}))"
 
     def points(self, stmt: ir.Gather | ir.Scatter) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeGuard
 
+from tilewright.expand.elements import read_elements
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.grid import expand_tiles
 from tilewright.expand.names import Names
@@ -53,7 +54,7 @@ def expand_policies(kernel: ir.Kernel) -> ir.Kernel:
     else:
         block = expand_split(kernel, block, names, consumers, target)
     allocations, block = (expand_single if target.has("cp_async") else expand_registers)(block, names)
-    block = allocations + block
+    block = allocations + read_elements(block, names)
     block = ir.rewrite(block, lambda stmt: _route(stmt, target))
     block = _expand_stores(block, names)
     if kernel.registers is not None and any(isinstance(s, ir.Roles) for s in block):

@@ -15,7 +15,11 @@ class Names:
         self.reserved = set(reserved)
 
     def new(self, wanted: str, type_: Type) -> str:
-        """`wanted`, or with the first free number behind it; registers the type."""
+        """`wanted`, or with the first free number behind it; registers the type.
+
+        What is wanted for a temporary begins with its number, which no name of the source does.
+        """
+        wanted = f"t{wanted}" if wanted[:1].isdigit() else wanted
         name, n = wanted, 1
         while name in self.types or name in self.reserved:
             n += 1

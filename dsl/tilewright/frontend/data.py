@@ -13,7 +13,7 @@ from tilewright.frontend.values import Condition, TensorSlice, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int, Item, Var
-from tilewright.ir.types import ScalarType
+from tilewright.ir.types import ScalarType, TileType
 
 # Scalars have 32 bits and a sign; wider elements would lose some.
 _SCALAR_ELEMENTS = ("i32", "i16", "i8", "u16", "u8")
@@ -91,8 +91,14 @@ class DataOperations(TagOperations):
     # -------------------------------------------------------------------------------- scalar loads
 
     def scalar_load(self, node: Node, value: TensorSlice) -> Value:
-        """`tw.load(OFFSETS[e])`: one element as a scalar that indices and loop bounds may use."""
-        self.check_index_tensor(node, value, "a scalar is loaded from")
+        """`tw.load(OFFSETS[e])`: one element as a scalar, which places and bounds may use, or a tile of shape ()."""
+        if value.param.type.dtype.is_float:
+            rank = len(value.prefix)
+            dst, view = self.fresh(), ir.View(value.param.name, value.prefix, (1,) * rank, rank, self.span(node))
+            self.types[dst] = TileType(value.param.type.dtype, ())
+            self.emit(ir.Load(dst, view, None, "direct", span=self.span(node)))
+            return ir.TileRef(dst)
+        self.check_index_tensor(node, value, "a scalar is loaded from floating point or")
         dst = self.unique(f"{value.param.name}_at", ScalarType())
         self.loaded_scalars.add(dst)
         self.emit(ir.Assign(dst, Item(value.param.name, value.prefix), span=self.span(node)))

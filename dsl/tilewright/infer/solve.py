@@ -109,7 +109,7 @@ class Solver:
                 )
             facts.warps = warps
         match stmt:
-            case ir.Load(dst=name, view=view):
+            case ir.Load(dst=name, view=view) if name in self.facts:
                 self._accessed(name, view)
                 self.facts[name].loaded = True
             case ir.Gather(dst=name):

@@ -116,7 +116,7 @@ class FunctionEmitter:
         self.products.check(stmt)
         match stmt:
             case ir.Assign(value=ex.Item() as item):
-                line(f"{names(stmt.dst)} = {self._element(item)}")
+                line(f"{names(stmt.dst)} = {self._element(item.tensor, item.index)}")
                 self.defined.add(stmt.dst)
             case ir.Assign():
                 line(f"{names(stmt.dst)} = {text(stmt.value)}")
@@ -274,11 +274,11 @@ class FunctionEmitter:
         self.defined &= after_then
         self.products.join(after_products)
 
-    def _element(self, item: ex.Item) -> str:
-        """The load of one element as a scalar of 32 bits."""
-        type_, text = self.kernel.param(item.tensor).type, self.scalars.text
-        place, masks = [self.names(item.tensor)], list[str]()
-        for index, stride, extent in zip(item.index, type_.strides, type_.shape, strict=True):
+    def _element(self, tensor: str, at: tuple[ex.Expr, ...]) -> str:
+        """The load of one element; of an integer as a scalar of 32 bits."""
+        type_, text = self.kernel.param(tensor).type, self.scalars.text
+        place, masks = [self.names(tensor)], list[str]()
+        for index, stride, extent in zip(at, type_.strides, type_.shape, strict=True):
             if index != ex.Int(0):
                 factor = text(stride, 10) if isinstance(stride, ex.Int) else self.scalars.wide(stride)
                 scale = "" if stride == ex.Int(1) else f" * ({factor})"
@@ -287,11 +287,14 @@ class FunctionEmitter:
             masks.append(f"({text(index, 8)} < {text(extent, 8)})")
             if not self.scalars.is_nonnegative(index):
                 masks.append(f"({text(index, 8)} >= 0)")
-        cast = "" if type_.dtype.name == "i32" else ".to(gl.int32)"
+        cast = "" if type_.dtype.is_float or type_.dtype.name == "i32" else ".to(gl.int32)"
         return f"gl.load({' + '.join(place)}, mask={' & '.join(masks)}, other=0){cast}"
 
     def _load(self, stmt: ir.Load) -> None:
         tile, dst = self.module.tiles[stmt.dst], self.names(stmt.dst)
+        if not stmt.view.tile_shape:
+            self.out.line(f"{dst} = {self._element(stmt.view.tensor, stmt.view.origin)}")
+            return
         where = self._access(stmt.view, tile, stmt.span)
         load = [f"{dst} = gl.load", where.pointers]
         if stmt.via == "buffer":
