@@ -72,8 +72,6 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     )  # fmt: skip
 
 
-
-
 class _RoleEncoder(Scalars):
     """Encodes one role."""
 
