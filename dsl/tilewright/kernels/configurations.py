@@ -43,16 +43,25 @@ def tiles() -> tuple[Tile, ...]:
     return _table()[0]
 
 
-def of_rows(columns: int, rows: int) -> Mapping[str, int]:
-    """Tile extents and warps for operations on rows that lie in one tile: 16 to 32 elements a thread."""
+def of_rows(operation: str, columns: int, rows: int) -> Mapping[str, int]:
+    """Rows and columns of a tile, and warps, for operations on rows in one tile: what was fastest on an H200."""
     width = 1 << max(5, (columns - 1).bit_length())
-    warps = min(16, max(4, width // 1024))
-    several = max(1, min(2048 // width, rows))
-    return {"R": 1 << several.bit_length() - 1, "BN": width, "warps": warps}
+    if width <= 512:
+        several = max(1, min(2048 // width, rows))
+        return {"R": 1 << several.bit_length() - 1, "BN": width, "warps": 4}
+    several, warps = _ROWS[operation][width]
+    return {"R": several, "BN": width, "warps": warps}
 
+
+_ROWS: Mapping[str, Mapping[int, tuple[int, int]]] = {
+    "softmax": {1024: (1, 4), 2048: (1, 4), 4096: (1, 8), 8192: (1, 8), 16384: (2, 16), 32768: (1, 32)},
+    "rms_norm": {1024: (2, 4), 2048: (2, 4), 4096: (1, 2), 8192: (1, 4), 16384: (2, 16), 32768: (1, 8)},
+    "layer_norm": {1024: (2, 4), 2048: (2, 4), 4096: (2, 8), 8192: (2, 4), 16384: (2, 8), 32768: (1, 32)},
+}
+"""Rows of a tile and warps by the width of the row."""
 
 LONGEST_ROW = 32768
-"""Columns of a row that still lies in one tile: 64 registers a thread of 16 warps."""
+"""Columns of a row that still lies in one tile."""
 
 
 @lru_cache(maxsize=1)

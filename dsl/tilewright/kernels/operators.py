@@ -165,9 +165,12 @@ def _like(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+_LIKE = {"log_softmax": "softmax"}
+
+
 def _chosen(name: str, kernel: KernelFunction, x: Tensor, longer: KernelFunction | None = None) -> KernelFunction:
     if x.shape[1] <= configurations.LONGEST_ROW:
-        return kernel.using(None, **configurations.of_rows(x.shape[1], x.shape[0]))
+        return kernel.using(None, **configurations.of_rows(_LIKE.get(name, name), x.shape[1], x.shape[0]))
     if longer is None:
         raise ValueError(
             f"tilewright.kernels.{name} takes rows of at most {configurations.LONGEST_ROW} elements, not {x.shape[1]}"
@@ -231,7 +234,7 @@ def _run_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
         )
     loss = torch.empty(matrix.shape[0], dtype=torch.float32, device=logits.device)
     if matrix.numel():
-        chosen = configurations.of_rows(matrix.shape[1], 1)
+        chosen = configurations.of_rows("softmax", matrix.shape[1], 1)
         if matrix.shape[1] > configurations.LONGEST_ROW:
             raise ValueError(f"tilewright.kernels.cross_entropy takes at most {configurations.LONGEST_ROW} classes")
         kernel = rows.cross_entropy.using(None, BN=chosen["BN"], warps=chosen["warps"])

@@ -1,0 +1,58 @@
+"""Makes `dsl/tilewright/kernels/tuned/h200.json` of measured products: `python tests/bench/gpu/fit.py`.
+
+The costs of a tile are the least squares of relative errors over all sizes, none below zero.
+"""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+TARGET = HERE.parents[2] / "dsl" / "tilewright" / "kernels" / "tuned" / "h200.json"
+PROCESSORS = 132
+NAMES = ("BM", "BN", "BK", "STAGES", "warps", "GROUP")
+
+
+def main() -> None:
+    measured = json.loads((HERE / "h200_products.json").read_text())
+    shapes = measured["shapes"]
+    tiles = []
+    for tile in shapes[0]["us"]:
+        values = dict(zip(NAMES, map(int, tile.split("_")), strict=True))
+        rows, times = [], []
+        for row in shapes:
+            m, n, k = row["shape"]
+            waves = ceil(ceil(m / values["BM"]) * ceil(n / values["BN"]) / PROCESSORS)
+            rows.append((waves * ceil(k / values["BK"]), waves, 1))
+            times.append(1000 * row["us"][tile])
+        relative = np.array(rows, float) / np.array(times)[:, None]
+        costs = np.zeros(3)
+        for _ in range(50_000):
+            costs = np.maximum(costs - relative.T @ (relative @ costs - 1) / np.trace(relative.T @ relative), 0)
+        tiles.append({"values": values, **dict(zip(("step", "wave", "launch"), costs.round(1).tolist(), strict=True))})
+    best = [(row["shape"], min(row["us"], key=row["us"].get)) for row in shapes]
+    sizes = [{"sizes": s, "values": dict(zip(NAMES, map(int, t.split("_")), strict=True))} for s, t in best]
+    table = {"card": measured["machine"], "date": measured["date"], "product": {"tiles": tiles, "sizes": sizes}}
+    TARGET.write_text(json.dumps(table, indent=1) + "\n")
+    priced = {"_".join(str(t["values"][n]) for n in NAMES): t for t in tiles}
+    losses = []
+    for row in shapes:
+        m, n, k = row["shape"]
+
+        def time(tile: str, m: int = m, n: int = n, k: int = k) -> float:
+            t = priced[tile]
+            waves = ceil(ceil(m / t["values"]["BM"]) * ceil(n / t["values"]["BN"]) / PROCESSORS)
+            return waves * (ceil(k / t["values"]["BK"]) * t["step"] + t["wave"]) + t["launch"]
+
+        losses.append(row["us"][min(row["us"], key=time)] / min(row["us"].values()))
+    print(
+        f"{len(tiles)} tiles; the tile that the costs choose takes {np.exp(np.mean(np.log(losses))):.3f} of the best time"
+    )
+
+
+if __name__ == "__main__":
+    main()
