@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +12,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.stages import seen
 from tilewright.ir.types import TileType
-from tilewright.layout import BankConflicts, LayoutError, bank_conflicts
+from tilewright.layout import BankConflicts, Exchange, LayoutError, bank_conflicts, exchange
 from tilewright.source import Span
 
 WIDEST_BYTES = 16  # of one load or store instruction of a thread (PTX ISA, ld.global.v4.b32)
@@ -38,6 +39,46 @@ class SharedAccess:
     write: bool
     conflicts: BankConflicts
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A tile that is put into another layout; `bytes` are those of the tile, `why` is what asks for it."""
+
+    tile: str
+    source: str
+    target: str
+    exchange: Exchange
+    bytes: int
+    why: str
+    span: Span
+
+    def __str__(self) -> str:
+        cost = {
+            "registers": "moves nothing between threads",
+            "lanes": f"{self.bytes} bytes by shuffles within warps",
+            "warps": f"{self.bytes} bytes written to shared memory and read back",
+        }[self.exchange]
+        return f"{self.tile} from {self.source} to {self.target}: {cost}" + (f"; {self.why}" if self.why else "")
+
+
+def conversions(kernel: ir.Kernel) -> Iterator[Conversion]:
+    """Each change of the layout of a register tile in a kernel with layouts, given or inferred, with what it takes."""
+    for stmt in ir.walk(kernel.body):
+        if not isinstance(stmt, ir.Compute) or stmt.op != "convert_layout" or not isinstance(stmt.args[0], ir.TileRef):
+            continue
+        name = stmt.args[0].name
+        old, new = kernel.types[name], kernel.types[stmt.dst]
+        if not isinstance(old, TileType) or not isinstance(new, TileType) or old.layout is None or new.layout is None:
+            continue
+        try:
+            widest = exchange(old.layout.linear(old.shape), new.layout.linear(new.shape))
+        except LayoutError:
+            widest = "warps"
+        shown = next((f"'{n}'" for n in (name, stmt.dst) if not n.startswith("%")), "a result")
+        size = old.dtype.bytes * prod(old.shape)
+        why = re.sub(r"'%[^']*'", "the result", stmt.note)
+        yield Conversion(shown, str(old.layout), str(new.layout), widest, size, why, stmt.span)
 
 
 def vector_widths(kernel: ir.Kernel) -> Iterator[VectorWidth]:

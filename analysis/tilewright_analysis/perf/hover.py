@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from tilewright.expand import ExpansionError, expand
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
 from tilewright.layout import LayoutError
-from tilewright_analysis.perf.access import shared_accesses, vector_widths
+from tilewright_analysis.perf.access import conversions, shared_accesses, vector_widths
 from tilewright_analysis.perf.devices import Device, has_model
 from tilewright_analysis.perf.estimate import Estimate, estimate
 from tilewright_analysis.perf.hints import hints
@@ -101,6 +102,8 @@ def _facts(kernel: ir.Kernel, result: Estimate) -> list[str]:
     widths = {w.tensor: w.bytes for w in vector_widths(kernel)}
     if widths:
         facts.append("a thread moves " + ", ".join(f"{b} bytes of {t}" for t, b in widths.items()) + " at a time")
+    for conversion, times in Counter(map(str, conversions(kernel))).items():
+        facts.append(f"conversion of {conversion}" + (f" ({times} times)" if times > 1 else ""))
     return facts
 
 

@@ -13,6 +13,7 @@ from .algebra import (
 from .compare import Collision, Difference, collision, difference, equal, is_injective, is_surjective, uncovered
 from .conflicts import BankConflicts, bank_conflicts
 from .errors import LayoutError
+from .exchange import Exchange, exchange
 from .families import Blocked, DistributedLayout, DotOperand, Mfma, MmaV2, Slice, Wgmma, default_blocked
 from .index_map import Axis, IndexMap, Output
 from .inverse import inverse, left_inverse, owner, owners, right_inverse
@@ -22,6 +23,8 @@ from .picture import picture
 from .shared import Padded, SharedLayout, Swizzled, SwizzledShared, default_swizzle, transposed_view
 
 __all__ = [
+    "Exchange",
+    "exchange",
     "Axis",
     "BankConflicts",
     "Blocked",

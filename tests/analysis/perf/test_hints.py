@@ -106,3 +106,10 @@ def test_the_hover_finds_sizes_by_itself() -> None:
 
 def test_a_kernel_without_large_sizes_has_no_hover() -> None:
     assert hover_markdown(assuming(fma(), "N < 0")) == ""
+
+
+def test_the_hover_lists_conversions_with_what_they_take() -> None:
+    stored = hover_markdown(assuming(assuming(cp_async_gemm(), "K % 8 == 0"), "N % 8 == 0"), BIG)
+    assert "bytes written to shared memory and read back; a coalesced store needs rows, not matrix fragments" in stored
+    assert "'%" not in stored
+    assert "conversion" not in hover_markdown(fma())
