@@ -2,7 +2,8 @@
 
 A role that reads a stage knows the tile by its loop variable, the role that loaded it by another. Candidates are the
 origins of all loads into the buffer, with the loading role's loop variable replaced by one of the reader's, or by its
-first value. Each is compared with the coordinates that the stage really carries whenever the statement runs; what
+first value. A role that loads for its own later iterations knows the tile by its own variable some steps before. Each
+candidate is compared with the coordinates that the stage really carries whenever the statement runs; what
 agrees in every state of a finished exploration is a fact that other checks may use.
 """
 
@@ -19,8 +20,9 @@ from tilewright_analysis.async_.model import Places, Unsupported
 from tilewright_analysis.async_.scalars import Scalars
 
 _MOST = 12
-Loops = tuple[tuple[str, ex.Expr], ...]
-"""Variables of loops with their first values, outermost first."""
+_MOST_AHEAD = 4
+Loops = tuple[tuple[str, ex.Expr, int], ...]
+"""Variables of loops with their first values and steps, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ def sources(body: ir.Block) -> dict[str, tuple[Source, ...]]:
             match stmt:
                 case ir.TmaLoad(view=view, dst=ref) | ir.CpAsync(view=view, dst=ref):
                     found.setdefault(ref.buffer, {})[Source(view.origin[view.lead :], loops)] = None
-                case ir.For(var=var, lo=lo, body=inner):
-                    go(inner, (*loops, (var, lo)))
+                case ir.For(var=var, lo=lo, step=step, body=inner):
+                    go(inner, (*loops, (var, lo, step)))
                 case _:
                     for inner in ir.children(stmt):
                         go(inner, loops)
@@ -104,13 +106,19 @@ def _moves_with_loops(scalars: Scalars, form: forms.Form) -> bool:
 
 
 def _candidates(origin: ex.Expr, loops: Loops, variables: tuple[str, ...]) -> Iterator[ex.Expr]:
-    moving = [(var, lo) for var, lo in loops if var in ex.names(origin)]
+    moving = [loop for loop in loops if loop[0] in ex.names(origin)]
     if len(moving) > 1:
         return
     yield origin
-    for var, lo in moving:
+    for var, lo, step in moving:
         for value in (*(ex.Var(v) for v in variables), lo):
             yield ex.substitute(origin, {var: value})
+        match origin:
+            case ex.Bin("+", ex.Var(), ex.Int(distance)) if var in variables:
+                for ahead in range(1, _MOST_AHEAD):
+                    yield ex.add(ex.Var(var), ex.Int(distance - ahead * step))
+            case _:
+                pass
 
 
 def held(program: c.Program, met: set[c.Guess], wrong: set[c.Guess]) -> Places:
