@@ -136,6 +136,8 @@ class _Printer:
                 )
                 if stmt.consumers != 1:
                     args += f", consumers={stmt.consumers}"
+                if stmt.turns:
+                    args += ", turns=True"
                 if stmt.order != "load":
                     args += f', order="{stmt.order}"'
                 return [f"{pad}for {stmt.var} in tw.pipeline({args}):", *self.block(stmt.body, depth + 1)]

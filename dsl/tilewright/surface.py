@@ -210,13 +210,15 @@ def pipeline(
     roles: Literal["split", "single"] = "single",
     order: Literal["load", "compute"] = "load",
     consumers: int = 1,
+    turns: bool = False,
 ) -> Iterator[Any]:
     """`range(lo, hi, step)` whose loads run ahead through `stages` stages of shared memory.
 
     `roles="split"`: one warp loads by TMA, the kernel's warps multiply with wgmma (sm_90a). `roles="single"`: every
     warp copies by cp.async and multiplies with mma (sm_80 and up). `order` (single roles): which comes first in an
     iteration, the loads for a later one or what it computes. `consumers` (split roles): 1 to 3 roles, each of the
-    kernel's `warps`, share what is loaded, and each computes its part of the rows of every product.
+    kernel's `warps`, share what is loaded, and each computes its part of the rows of every product; with
+    `turns=True` one after the other issues its products.
 
     `for k in tw.pipeline(0, K, 64, stages=3):`
     """

@@ -62,6 +62,7 @@ class _Parts:
 
     def begin(self) -> Iterator[ir.Stmt]:
         yield from self.issue_first(0)
+        yield from self.ring.next_turn()
         yield ir.WgmmaWait(0, span=self.span, note="the first products are complete")
         yield from self.free(_FIRST, 0)
         yield from self.between(0)
@@ -72,6 +73,7 @@ class _Parts:
         count = len(self.plan.last)
         yield from self.issue_first(1)
         yield from self.issue_last(one_back)
+        yield from self.ring.next_turn()
         yield ir.WgmmaWait(count, span=self.span, note="the first products are complete, the last ones go on")
         yield from self.free(_FIRST, 1)
         yield from self.between(1)
@@ -91,6 +93,7 @@ class _Parts:
         yield from self.free(_LAST, 0)
 
     def issue_first(self, ahead: int) -> Iterator[ir.Stmt]:
+        yield from self.ring.my_turn(ahead)
         for group in self.groups(first=_FIRST):
             yield self.ring.filled(group, ahead)
         yield from of_stages(tuple(self.said[_FIRST]), self.ring.loads, self.ring.reads, self.ring.stage(ahead), ())

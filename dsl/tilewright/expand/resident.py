@@ -68,7 +68,7 @@ def resident_tiles(block: ir.Block, names: Names, consumers: int, allocations: l
                     found[stmt.dst] = _tile(stmt, names, consumers, again, allocations)
                 case ir.Programs():
                     go(stmt.body, again or stmt.persistent)
-                case ir.For() | ir.Pipeline():
+                case ir.For() | ir.While() | ir.Pipeline():
                     go(stmt.body, True)
                 case _:
                     for inner in ir.children(stmt):
@@ -196,7 +196,7 @@ def uses(block: ir.Block, tiles: Tiles, part: int, names: Names) -> ir.Block:
     out: list[ir.Stmt] = []
     for stmt in block:
         match stmt:
-            case ir.For() | ir.Programs():
+            case ir.For() | ir.While() | ir.Programs():
                 out.append(replace(stmt, body=uses(stmt.body, tiles, part, names)))
             case ir.If():
                 out.append(

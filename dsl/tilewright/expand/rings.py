@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewright.expand.errors import ExpansionError
 from tilewright.expand.names import Names
 from tilewright.expand.plan import Plan, plan
 from tilewright.expand.rows import PART
@@ -27,7 +28,7 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The resources of one pipeline, as one role that computes sees them: `counter` numbers iterations over all tiles
-    of a program; `uses` says by group which statements of the body use it.
+    of a program. With `turn`, roles wait for the barrier of their number, `part`, before they issue products.
     """
 
     loop: ir.Pipeline
@@ -37,6 +38,8 @@ class Ring:
     plan: Plan
     groups: tuple[Group, ...]
     counter: str
+    turn: str = ""
+    part: int = 0
 
     def stage(self, ahead: int = 0) -> ir.Expr:
         """The stage of the iteration, or of one `ahead` of it."""
@@ -67,11 +70,28 @@ class Ring:
         """Give the stage of a group back."""
         return ir.BarrierArrive(ir.BarRef(group.empty, self.stage(ahead)), span=self.loop.span, note=note)
 
+    def my_turn(self, ahead: int) -> ir.Block:
+        """Wait until the role before has issued its products; the first role begins."""
+        if not self.turn:
+            return ()
+        turn = ex.mod(ex.add(Var(self.counter), Int(ahead)), Int(2))
+        parity = ex.binary("^", turn, Int(1)) if self.part == 0 else turn
+        note = "the role before has issued its products"
+        return (ir.BarrierWait(ir.BarRef(self.turn, Int(self.part)), parity, span=self.loop.span, note=note),)
+
+    def next_turn(self) -> ir.Block:
+        """Let the next role issue its products."""
+        if not self.turn:
+            return ()
+        other = Int((self.part + 1) % self.loop.consumers)
+        return (ir.BarrierArrive(ir.BarRef(self.turn, other), span=self.loop.span, note="the turn of the next role"),)
+
     def of_part(self, part: int) -> Ring:
         """The ring for one of several roles that compute."""
         own = {s.load.dst: s for s in of_part(self, part)}
         return replace(
             self,
+            part=part,
             loads=tuple(own[s.load.dst] for s in self.loads),
             reads=tuple(replace(r, staged=own[r.staged.load.dst]) for r in self.reads),
             rest=substituted(self.rest, {PART: Int(part)}),
@@ -108,7 +128,18 @@ def make_ring(
         allocations.append(ir.AllocBarrier(full, span=loop.span, note="a stage has been filled"))
         allocations.append(ir.AllocBarrier(empty, span=loop.span, note="a stage has been read"))
         groups.append(Group(copies, full, empty))
-    return Ring(loop, loads, reads, found.rest, found, tuple(groups), names.new("it", ScalarType()))
+    turn = ""
+    if loop.turns:
+        if found.kind != "ahead":
+            raise ExpansionError(
+                "TW005",
+                "turns=True is for pipelines with a product of what another one gives: the products of this one have "
+                "nothing to run beside",
+                loop.span,
+            )
+        turn = names.new("turn", BarrierType(loop.consumers, 1))
+        allocations.append(ir.AllocBarrier(turn, span=loop.span, note="whose turn it is to issue products"))
+    return Ring(loop, loads, reads, found.rest, found, tuple(groups), names.new("it", ScalarType()), turn)
 
 
 def _copies(staged: StagedLoad, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> list[StagedLoad]:

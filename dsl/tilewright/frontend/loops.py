@@ -84,7 +84,7 @@ class Loops(Elaborator):
                 roles = "split" if loop.roles == "split" else "single"
                 order = "compute" if loop.first == "compute" else "load"
                 bounds = variables[0], loop.lo, loop.hi, loop.step
-                return ir.Pipeline(*bounds, loop.stages, roles, body, order, loop.consumers, span=span)
+                return ir.Pipeline(*bounds, loop.stages, roles, body, order, loop.consumers, loop.turns, span=span)
             case "tiles":
                 return ir.Tiles(variables, loop.counts, loop.order, loop.persistent, body, span=span)
             case _:

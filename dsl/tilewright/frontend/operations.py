@@ -165,7 +165,7 @@ class Operations(MemoryOperations):
 
     def op_pipeline(
         self, node: Node, lo: Value, hi: Value, step: Value, *, stages: Value = Int(3), roles: Value = "single",
-        order: Value = "load", consumers: Value = Int(1),
+        order: Value = "load", consumers: Value = Int(1), turns: Value = Int(0),
     ) -> Value:  # fmt: skip
         count = self.integer(node, stages, "stages")
         if roles not in ("split", "single"):
@@ -187,6 +187,11 @@ class Operations(MemoryOperations):
             raise self.fault(
                 "TW009", f'consumers={computing} is for roles="split": single roles load what they compute on', node
             )
+        alternating = bool(self.integer(node, turns, "turns"))
+        if alternating and computing == 1:
+            raise self.fault(
+                "TW009", "turns=True is for consumers=2 or 3: a single role has nobody to take turns with", node
+            )
         return RangeValue(
             "pipeline",
             self.scalar(node, lo, "the start"),
@@ -196,6 +201,7 @@ class Operations(MemoryOperations):
             str(roles),
             first=str(order),
             consumers=computing,
+            turns=alternating,
         )
 
     def op_tiles(self, node: Node, *counts: Value, order: Value = ir.RowMajor(), persistent: Value = Int(0)) -> Value:

@@ -98,6 +98,7 @@ class RangeValue:
     first: str = "load"
     consumers: int = 1
     unroll: int = 1
+    turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

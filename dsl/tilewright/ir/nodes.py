@@ -177,7 +177,8 @@ class Pipeline(Stmt):
 
     `split`: one role loads (TMA), another computes (wgmma). `single`: every warp issues cp.async and computes (mma_v2),
     and `order` says which comes first in an iteration: loads for a later one, or what the iteration computes.
-    `consumers` (split): how many roles compute, each its part of the rows, from the same stages.
+    `consumers` (split): how many roles compute, each its part of the rows, from the same stages. `turns`: one after the
+    other issues its products.
     """
 
     var: str
@@ -189,6 +190,7 @@ class Pipeline(Stmt):
     body: Block
     order: Literal["load", "compute"] = "load"
     consumers: int = 1
+    turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def substituted(block: ir.Block, env: Mapping[str, Expr]) -> ir.Block:
                     name: new for name in ir.operand_names(type(stmt))
                     if (new := _value(old := getattr(stmt, name), env)) is not old
                 }  # fmt: skip
-                if isinstance(stmt, ir.For | ir.Programs | ir.Tiles | ir.Pipeline):
+                if isinstance(stmt, ir.For | ir.While | ir.Programs | ir.Tiles | ir.Pipeline):
                     changed["body"] = substituted(stmt.body, env)
                 out.append(replace(stmt, **changed) if changed else stmt)
     return tuple(out)
