@@ -93,9 +93,9 @@ class _Parts:
         yield from self.free(_LAST, 0)
 
     def issue_first(self, ahead: int) -> Iterator[ir.Stmt]:
-        yield from self.ring.my_turn(ahead)
         for group in self.groups(first=_FIRST):
             yield self.ring.filled(group, ahead)
+        yield from self.ring.my_turn(ahead)
         yield from of_stages(tuple(self.said[_FIRST]), self.ring.loads, self.ring.reads, self.ring.stage(ahead), ())
         for i in sorted(self.plan.first):
             stmt = self.ring.rest[i]

@@ -190,7 +190,7 @@ class Operations(MemoryOperations):
         alternating = bool(self.integer(node, turns, "turns"))
         if alternating and computing == 1:
             raise self.fault(
-                "TW009", "turns=True is for consumers=2 or 3: a single role has nobody to take turns with", node
+                "TW009", "turns=True is for consumers=2 or 3: a single role has no other to wait for", node
             )
         return RangeValue(
             "pipeline",
