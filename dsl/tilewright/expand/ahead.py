@@ -11,7 +11,7 @@ The counter of the ring is that of the last products, so first ones use the stag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.expand.errors import ExpansionError
 from tilewright.expand.operands import Resident, decided, reads_of, tiles_of, wgmma
@@ -20,7 +20,7 @@ from tilewright.expand.rings import Group, Ring
 from tilewright.expand.staging import of_stages
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.bounds import least
+from tilewright.ir.bounds import Bounds, least
 from tilewright.ir.dataflow import written_by
 from tilewright.ir.expr import Int, Var
 from tilewright.ir.substitution import substituted
@@ -28,8 +28,8 @@ from tilewright.ir.substitution import substituted
 _FIRST, _BETWEEN, _LAST = range(3)
 
 
-def ahead(ring: Ring, resident: Resident, bounds: Mapping[str, int]) -> ir.Block:
-    """The loop with what comes before and after it; `bounds` are least values of scalars, where known."""
+def ahead(ring: Ring, resident: Resident, bounds: Bounds) -> ir.Block:
+    """The loop with what comes before and after it; `bounds` are those of scalars."""
     loop, span = ring.loop, ring.loop.span
     parts = _Parts(ring, resident)
     out = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tilewright.expand.ahead import ahead
 from tilewright.expand.operands import Resident, decided, reads_of, tiles_of, wgmma
@@ -11,13 +11,14 @@ from tilewright.expand.rings import Ring
 from tilewright.expand.staging import of_stages
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.bounds import Bounds
 from tilewright.ir.dataflow import read_by, written_by
 from tilewright.ir.expr import Var
 from tilewright.source import Span
 
 
-def compute_loop(ring: Ring, resident: Resident, bounds: Mapping[str, int]) -> ir.Block:
-    """The loop, and what comes before and after it; `bounds` are least values of scalars, where known."""
+def compute_loop(ring: Ring, resident: Resident, bounds: Bounds) -> ir.Block:
+    """The loop, and what comes before and after it; `bounds` are those of scalars."""
     match ring.plan.kind:
         case "flight":
             return _in_flight(ring, resident)
