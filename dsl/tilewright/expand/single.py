@@ -68,7 +68,7 @@ def _expanded(
                 out += _pipeline(kernel, loop, names, allocations, before)
                 said = [] if reads else said
                 continue
-            case ir.For() | ir.Programs() | ir.Pipeline():
+            case ir.For() | ir.While() | ir.Programs() | ir.Pipeline():
                 stmt = replace(stmt, body=_expanded(kernel, stmt.body, names, allocations))
             case ir.If():
                 then, orelse = (_expanded(kernel, b, names, allocations) for b in (stmt.then, stmt.orelse))
