@@ -35,9 +35,14 @@ REPLAYED: frozenset[Family] = frozenset(("tags", "memory", "grid", "async"))
 # Orders of execution tried for faults that need an unlucky one; the others show in the first run.
 _ASYNC_TRIES = 20
 # A broken protocol shows as what follows from it, depending on the schedule: a wait that meets the wrong phase lets a
-# stage be read too early, or blocks.
-_PROTOCOL: frozenset[Kind] = frozenset(("race", "stale", "uninitialized", "deadlock", "phase", "arrivals", "bytes"))
-_CONSEQUENCES: dict[str, frozenset[Kind]] = dict.fromkeys(("TW402", "TW403", "TW405", "TW407"), _PROTOCOL)
+# stage be read too early, or blocks. A stage or slot that does not exist is out of bounds.
+_PROTOCOL: frozenset[Kind] = frozenset(
+    ("race", "stale", "uninitialized", "deadlock", "phase", "arrivals", "bytes", "bounds")
+)
+_CONSEQUENCES: dict[str, frozenset[Kind]] = {
+    **dict.fromkeys(("TW402", "TW403", "TW405", "TW407"), _PROTOCOL),
+    "TW401": frozenset(("bounds",)),
+}
 _MOST_LARGER = 24
 _SECONDS_FOR_EXPECTATIONS = 1.0
 _MOST_ELEMENTS = 1 << 22

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
 from tilewright_analysis import KernelReport, check_unit
 from tilewright_analysis.driver import Budget
-from tilewright_analysis.replay import REPLAYED
+from tilewright_analysis.replay import REPLAYED, feasible
 
 Outcome = Literal["clean", "refused", "refuted", "equivalent", "survivor", "false alarm", "undecided"]
 KILLED: frozenset[Outcome] = frozenset(("refused", "refuted"))
@@ -70,9 +70,9 @@ def judge(kernel: str, level: str, operator: str, line: int, text: str) -> Judge
     if report.verdict == "refuted":
         if not operator:
             return said("false alarm", "refuted", refuted)
-        if not must_show(report):
+        if not must_show(report, unit.kernel):
             return said("refuted", "refuted", refuted)
-        runs, failure = run(unit.kernel, case)
+        runs, failure = run(unit.kernel, case, examples(report))
         return said("refuted" if failure else "false alarm", "refuted", refuted, runs, failure)
     missing = [o.code for o in report.obligations if o.verdict == "unknown"]
     if not operator:
@@ -81,24 +81,35 @@ def judge(kernel: str, level: str, operator: str, line: int, text: str) -> Judge
     return said("survivor" if failure else "equivalent", report.verdict, missing, runs, failure)
 
 
-def must_show(report: KernelReport) -> bool:
-    """True when nothing but execution can confirm that a refuted kernel is wrong: no counterexample was replayed."""
+def must_show(report: KernelReport, kernel: ir.Kernel | None) -> bool:
+    """True when nothing but execution can confirm that a refuted kernel is wrong: no counterexample was replayed.
+
+    What fails at sizes too large to run, such as an index that does not fit 32 bits, was evaluated.
+    """
     for o in report.obligations:
         if o.verdict != "refuted":
             continue
         example = o.finding.counterexample if o.finding is not None else None
         if o.family not in REPLAYED or o.code in _WITHOUT_EFFECT or (example is not None and example.replayed):
             return False
+        if kernel is not None and example is not None and not feasible(kernel, example.sizes):
+            return False
     return not report.problems
 
 
-def run(kernel: ir.Kernel | None, case: Case) -> tuple[int, str]:
-    """(sizes at which the kernel was executed, what went wrong at the last of them)."""
+def examples(report: KernelReport) -> list[dict[str, int]]:
+    """The sizes of the counterexamples."""
+    found = [o.finding.counterexample for o in report.obligations if o.verdict == "refuted" and o.finding is not None]
+    return [dict(e.sizes) for e in found if e is not None]
+
+
+def run(kernel: ir.Kernel | None, case: Case, first: Sequence[Mapping[str, int]] = ()) -> tuple[int, str]:
+    """(sizes at which the kernel was executed, what went wrong at the last of them); `first` at these sizes."""
     assert kernel is not None
     explicit = expand(kernel)
     compiled = compile_kernel(explicit, Limits(events=2_000_000))
     done, end = 0, perf_counter() + RUN_SECONDS
-    for sizes in case.sizes():
+    for sizes in (*first, *case.sizes()):
         if done == SIZES or (done >= LEAST_SIZES and perf_counter() > end):
             break
         try:
@@ -106,7 +117,7 @@ def run(kernel: ir.Kernel | None, case: Case) -> tuple[int, str]:
             given = random_arguments(explicit, sizes, 0)
             with np.errstate(all="ignore"):
                 case.meaning(given)
-        except ArgumentError:
+        except (ArgumentError, IndexError):
             continue  # of sizes or data that the edited kernel or the one it stems from does not take
         done += 1
         schedules = [Schedule(happens_before=True)]

@@ -106,12 +106,10 @@ class PointOperations(DataOperations):
             raise self.fault(
                 "TW009", f'a load by index tiles or with a mask goes via "auto" or "direct", not {describe(via)}', node
             )
-        if other is not None and not isinstance(other, float | Int):
-            raise self.fault("TW006", f"other= is a number known at compile time, not {describe(other)}", node)
         if mask is not None and other is None:
             raise self.fault("TW005", "a load with mask= needs other=, the value of the elements left out", node)
-        fill = None if other is None else float(other.value) if isinstance(other, Int) else other
         if isinstance(view, Points):
+            fill = self.fill(node, other, self.tensors[view.tensor].type.dtype)
             points, chosen = view, self.mask_of(node, mask, view.shape)
             if chosen is None and fill is not None:
                 raise self.fault(
@@ -119,6 +117,7 @@ class PointOperations(DataOperations):
                 )
         else:
             points, inside = self.points_of(node, self.view(node, view))
+            fill = self.fill(node, other, self.tensors[points.tensor].type.dtype)
             chosen = self.both(node, inside, self.mask_of(node, mask, points.shape))
         type_ = TileType(self.tensors[points.tensor].type.dtype, points.shape)
         dst = self.fresh()

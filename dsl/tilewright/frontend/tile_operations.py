@@ -134,11 +134,7 @@ class TileOperations(Expressions):
         source = self.view(node, view)
         if via not in ("auto", "direct", "cp_async", "tma", "buffer"):
             raise self.fault("TW009", f"via is {_LOADS}, not {describe(via)}", node)
-        fill: float | None = None
-        if other is not None:
-            if not isinstance(other, float | Int):
-                raise self.fault("TW006", f"other= is a number known at compile time, not {describe(other)}", node)
-            fill = other if isinstance(other, float) else float(other.value)
+        fill = self.fill(node, other, self.view_type(source).dtype)
         if via in ("tma", "cp_async") and fill not in (None, 0.0):
             raise self.fault(
                 "TW009",
@@ -149,6 +145,18 @@ class TileOperations(Expressions):
         self.types[dst] = self.view_type(source)
         self.emit(ir.Load(dst, source, fill, str(via), span=self.span(node)))  # pyright: ignore[reportArgumentType]
         return ir.TileRef(dst)
+
+    def fill(self, node: Node, other: Value, dtype: DType) -> float | None:
+        """The value of `other=` for elements of that type."""
+        if other is None:
+            return None
+        if not isinstance(other, float | Int):
+            raise self.fault("TW006", f"other= is a number known at compile time, not {describe(other)}", node)
+        value = other if isinstance(other, float) else float(other.value)
+        low, high = dtype.range
+        if not dtype.is_float and not (low <= value <= high and value.is_integer()):
+            raise self.fault("TW004", f"other={value:g} is no {dtype}: those are whole, from {low} to {high}", node)
+        return value
 
     def op_store(self, node: Node, view: Value, tile: Value, *, via: Value = "auto") -> Value:
         target, source = self.view(node, view), self.tile(node, tile, "what is stored")

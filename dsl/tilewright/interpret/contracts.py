@@ -143,6 +143,8 @@ def _evaluated(e: ex.Expr, env: Mapping[str, Values], tables: Tables, inside: np
                 at = _evaluated(i, env, tables, inside)
                 inside &= (at >= 0) & (at < extent)
                 cells.append(np.clip(at, 0, extent - 1))
+            if not table.size:  # no index is inside
+                return np.zeros(np.broadcast_shapes(*(c.shape for c in cells)), np.int64)
             return table[tuple(np.broadcast_arrays(*cells))].astype(np.int64)
         case ex.Bin(op, lhs, rhs):
             a, b = _evaluated(lhs, env, tables, inside), _evaluated(rhs, env, tables, inside)

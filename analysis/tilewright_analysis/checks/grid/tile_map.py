@@ -29,6 +29,7 @@ from ...report import Obligation, Verdict
 from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
 from .digits import digits_of_program
 from .splits import split_of
+from .unused import unused
 from .writes import Fault, Write, outputs, small_faults
 
 RANGE, INJECTIVE, COVERAGE = "TW301", "TW302", "TW303"
@@ -41,7 +42,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
     Atomic updates may meet each other, but no store; what they or the launch initialize need not be covered.
     """
-    yield from _unused(context)
+    yield from unused(context)
     for tensor, written in outputs(context).items():
         updates = [w for w in written if isinstance(w.site.stmt, ir.Atomic)]
         writes = [w for w in written if w not in updates]
@@ -80,26 +81,6 @@ def one_to_one(context: KernelContext, write: Write) -> Iterator[Obligation]:
         yield done[-1]
     if done[-1].verdict != "refuted":
         yield _coverage(context, write.view.tensor, (write,), all(o.verdict == "proved" for o in done), faults)
-
-
-def _unused(context: KernelContext) -> Iterator[Obligation]:
-    """A tensor that no statement touches was to be read or stored, unless a size can only be read off it."""
-    kernel = context.kernel
-    touched = {
-        getattr(value, "tensor", value) for stmt in ir.walk(kernel.body) for value in ir.operands(stmt)
-        if isinstance(value, str) or hasattr(value, "tensor")
-    }  # fmt: skip
-    known = {e.name for p in kernel.params if p.name in touched for e in p.type.shape if isinstance(e, ex.Size)}
-    for param in kernel.params:
-        sizes = {e.name for e in (*param.type.shape, *param.type.strides) if isinstance(e, ex.Size)}
-        if param.name in touched or sizes - known:
-            continue
-        what = f"{param.name} is used"
-        text = (
-            f"Nothing is loaded from {param.name} and nothing stored to it: if it is an output, it keeps what the "
-            f"memory held before; if it has no purpose, leave it out."
-        )
-        yield refuted(context, COVERAGE, "grid", what, param.span, text, how="statements")
 
 
 class _Faults:

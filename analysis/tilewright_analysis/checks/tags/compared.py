@@ -7,21 +7,17 @@ two differ the kernel is refuted, with the element. Where they agree nothing is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import prod
 from time import thread_time
 from typing import Any
 
 import numpy as np
 
-from tilewright.arguments import check_assumptions
-from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, random_arguments
+from tilewright.interpret import ArgumentError, Limits, Schedule, Violation
 from tilewright.interpret.arguments import Argument
 from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled, outputs
-from tilewright.interpret.numeric import Array, decode, to_dtype
+from tilewright.interpret.numeric import Array, decode
 from tilewright.interpret.replaying import store_span
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -32,8 +28,8 @@ from tilewright_reference.numpy_functions import NumpyFunctions
 from ...context import KernelContext
 from ...integers.ranges import known_divisors
 from ...report import Counterexample, Finding, Obligation
-from ..outcome import situation, unknown
-from .counterfactual import tile_lengths
+from ..outcome import refuted, situation, unknown
+from .trials import allowed, arguments_of, counted_tiles, steps, trials
 
 CODE = "TW108"
 WHAT = "the results are those of the reference"
@@ -46,15 +42,10 @@ _GREATEST: Mapping[str, float] = {
     "f64": 1.7e308, "f32": 3.4e38, "bf16": 3.3e38, "f16": 65520.0, "f8e4m3": 448.0, "f8e5m2": 57344.0,
 }  # fmt: skip
 _SMALL = frozenset(("f16", "f8e4m3", "f8e5m2"))
-# Elements: halves between -2 and 2, whose sums of products are exact; random ones; nothing but zeros; positive ones;
-# and large ones, whose exponential is beyond the range of f32.
-_KINDS = ("halves", "normal", "zeros", "positive", "large")
-_SIZES = 10
 _SMALLER = 24
 _SECONDS = 1.0
-_MOST_ELEMENTS = 1 << 16
-# Tiles along every size, multiplied: about the iterations of all programs; of one run, and of all runs.
-_STEPS, _ALL_STEPS = 12, 80
+# Tiles along every size, multiplied and added up over all runs.
+_ALL_STEPS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +77,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     except BadReference as error:
         yield unknown(context, CODE, "tags", WHAT, kernel.span, f"{error}")
         return
+    for name in sorted({n for n, _ in reference.steps} & {p.name for p in kernel.params} - set(stored)):
+        text = f"The reference says what {name} is, but the kernel stores nothing to it."
+        yield refuted(context, CODE, "tags", WHAT, kernel.param(name).span, text, how="statements")
+        return
     comparison = Comparison(kernel, reference)
     found = comparison.first_difference(min(_SECONDS, context.seconds_left()))
     if found is not None:
@@ -109,10 +104,10 @@ class Comparison:
     def first_difference(self, seconds: float) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
         end = thread_time() + seconds
-        tiles, steps = tile_lengths(self.kernel), 0
-        for sizes, kind in _trials(self.kernel):
-            steps += _steps(sizes, tiles)
-            if thread_time() > end or steps > _ALL_STEPS:
+        tiles, taken = counted_tiles(self.kernel), 0
+        for sizes, kind in trials(self.kernel, large=not self._narrow & _SMALL):
+            taken += steps(sizes, tiles)
+            if thread_time() > end or taken > _ALL_STEPS:
                 break
             found = self.difference(sizes, kind)
             if found is not None:
@@ -123,10 +118,8 @@ class Comparison:
 
     def difference(self, sizes: Mapping[str, int], kind: str) -> Difference | None:
         """The first difference at these sizes, for elements of this kind; None as well where one of both cannot run."""
-        if kind == "large" and self._narrow & _SMALL:
-            return None
         try:
-            arguments = _arguments(self.kernel, sizes, kind)
+            arguments = arguments_of(self.kernel, sizes, kind)
             given = {a.name: _wide(v) for a, v in zip(self.kernel.arguments, arguments, strict=True)}
             with np.errstate(all="ignore"):
                 want = self.reference.evaluate(given, NumpyFunctions(), precise=True, sizes=sizes)
@@ -183,7 +176,7 @@ class Comparison:
                     break
                 sizes = {**found.sizes, name: value}
                 left -= 1
-                if _allowed(self.kernel, sizes) and (smaller := self.difference(sizes, found.kind)) is not None:
+                if allowed(self.kernel, sizes) and (smaller := self.difference(sizes, found.kind)) is not None:
                     found = smaller
                     break
         return found
@@ -206,95 +199,6 @@ def _refuted(context: KernelContext, found: Difference) -> Obligation:
     span = store_span(kernel, found.tensor)
     finding = Finding(CODE, text, span, kernel.name, "refuted", "error", example)
     return Obligation(CODE, "tags", WHAT, span, "refuted", finding, "the kernel is run beside its reference")
-
-
-def _trials(kernel: ir.Kernel) -> Iterator[tuple[dict[str, int], str]]:
-    """Sizes with the kind of elements to run them on: small ones on every kind, then different ones in turn."""
-    chosen = list(islice(_sizes(kernel), _SIZES))
-    if not chosen:
-        return
-    chosen.sort(key=lambda s: (prod(s.values()), tuple(s.values())))
-    middle = len(chosen) // 3
-    for kind in _KINDS:
-        yield chosen[middle], kind
-    for i, sizes in enumerate(chosen):
-        if i != middle:
-            yield sizes, ("normal", "halves", "positive", "large")[i % 4]
-
-
-def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
-    """Sizes that the assumptions allow, one as different from the other as chance has it, always in the same order."""
-    unit = known_divisors(a.expr for a in kernel.assumptions)
-    tiles = tile_lengths(kernel)
-    choices: list[tuple[int, ...]] = []
-    for name, tile in tiles.items():
-        least = unit.get(name, 1)
-        tile = -(-tile // least) * least
-        some = {least, 3 * least, tile - least, tile, tile + least, 2 * tile + least, 4 * tile + 3 * least}
-        some = some if tile > least else {least, 2 * least, 3 * least, 4 * least, 6 * least}
-        choices.append(tuple(sorted(n for n in some if n > 0)))
-    every = prod(len(c) for c in choices)
-    generator = np.random.default_rng(every)
-    for number in generator.permutation(every)[:4096] if every < 1 << 20 else generator.integers(0, every, 4096):
-        picked: list[int] = []
-        for choice in choices:
-            number, digit = divmod(int(number), len(choice))
-            picked.append(choice[digit])
-        sizes = _determined(kernel, dict(zip(tiles, picked, strict=True)))
-        if _steps(sizes, tiles) <= _STEPS and _allowed(kernel, sizes):
-            yield sizes
-
-
-def _determined(kernel: ir.Kernel, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes, those changed that an assumption gives as an expression over others."""
-    for assumption in kernel.assumptions:
-        match assumption.expr:
-            case ex.Bin("==", ex.Size(name), value) | ex.Bin("==", value, ex.Size(name)) if name not in ex.names(value):
-                sizes = {**sizes, name: ex.evaluate(value, sizes)}
-            case _:
-                pass
-    return sizes
-
-
-def _allowed(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
-    """True for sizes that satisfy the assumptions and are small enough to run."""
-    try:
-        check_assumptions(kernel, sizes)
-        elements = [prod(ex.evaluate(e, sizes) for e in p.type.shape) for p in kernel.params]
-    except (ArgumentError, ex.EvaluationError):
-        return False
-    return all(1 <= n <= _MOST_ELEMENTS for n in elements)
-
-
-def _steps(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
-    return prod(-(-n // tiles[name]) for name, n in sizes.items() if n > 0)
-
-
-def _arguments(kernel: ir.Kernel, sizes: Mapping[str, int], kind: str) -> list[Argument]:
-    """Arguments whose elements are of one of the kinds; index tensors satisfy the contracts."""
-    arguments = random_arguments(kernel, sizes, 0)
-    fixed = {i.tensor for c in kernel.contracts for i in ex.items(c.expr)}
-    generator = np.random.default_rng(len(sizes))
-    for param, argument in zip(kernel.arguments, arguments, strict=True):
-        if isinstance(param, ir.ScalarParam) or not isinstance(argument, np.ndarray) or param.name in fixed:
-            continue
-        dtype = param.type.dtype
-        if param.name in outputs(kernel) and np.isnan(argument.astype(np.float64)).all():
-            continue
-        if dtype.is_float:
-            values = {
-                "halves": argument.astype(np.float64) / 2,
-                "normal": generator.standard_normal(argument.shape),
-                "zeros": np.zeros(argument.shape),
-                "positive": generator.uniform(0.1, 2, argument.shape),
-                "large": generator.choice((-1, 1), argument.shape) * generator.uniform(90, 110, argument.shape),
-            }[kind]
-            argument[...] = to_dtype(values.astype(np.float32), dtype)
-        elif kind == "normal" and dtype.kind in ("int", "uint") and dtype.bits >= 32:
-            argument[...] = generator.integers(0, min(sizes.values()), argument.shape)  # an index, perhaps
-        elif kind in ("normal", "large") and dtype.bits == 8:
-            argument[...] = generator.integers(dtype.range[0], dtype.range[1] + 1, argument.shape)
-    return arguments
 
 
 def _wide(argument: Argument) -> Any:
@@ -336,5 +240,5 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 def _line(reference: str) -> str:
     """The reference in one line."""
-    text = re.sub(r"\s+", " ", reference.strip())
+    text = "; ".join(line.strip() for line in reference.strip().splitlines() if line.strip())
     return text if len(text) <= 80 else f"{text[:76]} …"
