@@ -31,3 +31,18 @@ def embedding_bag(
             there = (ids >= 0) & (columns < D)[None, :]
             total += tw.load(TABLE.at((ids, columns[None, :])), mask=there, other=0.0)
         tw.store(OUT.tile((i * BT, j * BD), (BT, BD)), total)
+
+
+@tw.kernel(target="sm_80", warps=4)
+def embedding_backward(
+    IDS: Global[i32, T], DOUT: Global[f32, T, D], DTABLE: Global[f32, V, D], *, BT: Const = 16, BD: Const = 64
+):
+    """The gradient of the table: rows of DOUT are added up where their ids say; equal ids meet in one row."""
+    tw.zeroed(DTABLE)
+    tw.assume(lambda t: 0 <= IDS[t] < V)
+    for i, j in tw.tiles(tw.cdiv(T, BT), tw.cdiv(D, BD)):
+        # Rows past the end of IDS go to row 0 with the zeros that DOUT has there.
+        ids = tw.load(IDS.tile((i * BT,), (BT,)), other=0)
+        columns = j * BD + tw.arange(BD)
+        rows = tw.load(DOUT.tile((i * BT, j * BD), (BT, BD)), other=0.0)
+        tw.atomic_add(DTABLE.at((ids[:, None], columns[None, :])), rows, mask=(columns < D)[None, :])

@@ -206,6 +206,8 @@ class _Printer:
                 other = "" if stmt.other is None else f", other={_number(stmt.other)}"
                 text = f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})"
                 return self.result(stmt.dst, self.made(stmt.dst, text), _ATOM)
+            case ir.Scatter(op="add" | "max" | "min" as op):
+                return f"tw.atomic_{op}({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
             case ir.Scatter():
                 return f"tw.store({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
             case ir.Atomic():

@@ -25,6 +25,9 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 ALL = [
     ("embedding.py", "embedding"),
     ("embedding.py", "embedding_bag"),
+    ("embedding.py", "embedding_backward"),
+    ("histogram.py", "histogram"),
+    ("histogram.py", "bin_of_each"),
     ("moe_gemm.py", "moe_gemm"),
     ("paged_decode.py", "paged_decode"),
 ]
@@ -77,6 +80,33 @@ def test_embedding_bag_skips_sentinels(sizes: tuple[int, ...]) -> None:
         run(kernel, [table, ids, out])
         want = np.where((ids >= 0)[:, :, None], table[np.maximum(ids, 0)], 0).sum(1)
         np.testing.assert_allclose(out, want)
+
+
+@pytest.mark.parametrize("sizes", [(16, 5, 64), (40, 3, 70), (1, 1, 1)])
+def test_the_gradient_of_an_embedding_adds_up_rows_with_one_id(sizes: tuple[int, ...]) -> None:
+    kernel = explicit("embedding.py", "embedding_backward")
+    ids, rows, table = random_arguments(kernel, dict(zip("TVD", sizes, strict=True)), 3)
+    run(kernel, [ids, rows, table], schedule=Schedule(1, adversarial=True))
+    want = np.zeros_like(table)
+    np.add.at(want, ids, rows)
+    np.testing.assert_allclose(table, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "bins"), [(1, 1), (1024, 7), (3000, 40)])
+def test_bins_are_counted(count: int, bins: int) -> None:
+    kernel = explicit("histogram.py", "histogram")
+    x, counts = random_arguments(kernel, {"T": count, "B": bins}, 1)
+    run(kernel, [x, counts])
+    np.testing.assert_array_equal(counts, np.bincount(x, minlength=bins))
+
+
+@pytest.mark.parametrize(("count", "edges"), [(1, 1), (50, 1), (50, 33)])
+def test_bins_are_found_by_search(count: int, edges: int) -> None:
+    rng = np.random.default_rng(edges)
+    x, bounds = rng.integers(-9, 9, count).astype(np.int32), np.sort(rng.integers(-9, 9, edges)).astype(np.int32)
+    found = np.full(count, -1, np.int32)
+    run(explicit("histogram.py", "bin_of_each"), [x, bounds, found])
+    np.testing.assert_array_equal(found, np.searchsorted(bounds, x, "right"))
 
 
 @pytest.mark.parametrize(

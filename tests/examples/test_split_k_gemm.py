@@ -51,3 +51,13 @@ def test_too_few_parts_are_refused(name: str) -> None:
     a, b = np.zeros((64, 264), np.float16), np.zeros((264, 64), np.float16)
     with pytest.raises(ArgumentError, match="SPLITS"):
         execute(name, [a, b, np.zeros((2, 64, 64), np.float32)], PART=PART)
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 512), (70, 136, 264), (64, 64, 40), (1, 8, 8)])
+def test_parts_that_are_added_in_place_are_the_product(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(k)
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c = np.full((m, n), np.nan, np.float32)
+    execute("split_k_gemm_atomic", [a, b, c], PART=PART)
+    assert np.allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-3)

@@ -355,10 +355,11 @@ class Tags:
 
         Where it is added to what is there, they may be parts, which are complete together over all programs.
         """
-        added = isinstance(o.stmt, ir.Atomic) and o.stmt.op == "add"
+        scattered = isinstance(o.stmt, ir.Scatter)
+        added = isinstance(o.stmt, ir.Atomic | ir.Scatter) and o.stmt.op == "add"
         for cover in value.covers if added else ():
             done = _completed(cover) if self.complete(s, cover) else cover
-            if (summand := summand_of(self.program, done, p.outer)) is not None:
+            if not scattered and (summand := summand_of(self.program, done, p.outer)) is not None:
                 self.report.added(o, summand)
             else:
                 self.report.unfollowed(s, p, o, cover)

@@ -143,6 +143,8 @@ def _described(stmt: ir.Stmt) -> str:
             return f"the load of {view.tensor}"
         case ir.Gather(tensor=tensor):
             return f"the load of {tensor}"
+        case ir.Scatter(tensor=tensor, op="add" | "max" | "min"):
+            return f"the atomic update of {tensor}"
         case ir.Scatter(tensor=tensor):
             return f"the store to {tensor}"
         case ir.Store(view=view) | ir.TmaStore(view=view):

@@ -62,7 +62,7 @@ def resident_tiles(block: ir.Block, names: Names, consumers: int, allocations: l
     def go(stmts: ir.Block, again: bool) -> None:
         for stmt in stmts:
             match stmt:
-                case ir.Pipeline(roles="split"):
+                case ir.Pipeline(roles="split") | ir.While():
                     pass
                 case ir.Load() if stmt.via == "tma" or (stmt.via == "auto" and stmt.dst in wanted):
                     found[stmt.dst] = _tile(stmt, names, consumers, again, allocations)

@@ -12,7 +12,7 @@ from tree_sitter import Node
 
 from tilewright.dtypes import bf16, f16, f32, i1, i32, u32
 from tilewright.frontend.points import PointOperations
-from tilewright.frontend.values import Tensor, Value, describe
+from tilewright.frontend.values import Points, Tensor, Value, describe
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
@@ -37,8 +37,9 @@ class MemoryOperations(PointOperations):
     def atomic(
         self, node: Node, op: Literal["add", "max", "min"], view: Value, value: Value, mask: Value
     ) -> Value:  # fmt: skip
-        target, name = self.view(node, view), f"atomic_{op}"
-        want = self.view_type(target)
+        target, name = view if isinstance(view, Points) else self.view(node, view), f"atomic_{op}"
+        shape = target.shape if isinstance(target, Points) else target.tile_shape
+        want = TileType(self.tensors[target.tensor].type.dtype, shape)
         fit = _ADDED if op == "add" else _ORDERED
         if want.dtype not in fit:
             raise self.fault(
@@ -57,8 +58,13 @@ class MemoryOperations(PointOperations):
             value = self.compute(node, "broadcast", (value,), want)
         elif have.shape != want.shape:
             raise self.fault("TW003", f"the view is {list(want.shape)}, the tile {list(have.shape)}", node)
-        chosen = None if mask is None else self.chosen(node, name, want, mask)
-        self.emit(ir.Atomic(target, op, value.name, chosen, span=self.span(node)))
+        if isinstance(target, Points):
+            value = self.named(value, "added")
+            chosen = self.mask_of(node, mask, want.shape)
+            self.emit(ir.Scatter(target.tensor, target.index, value.name, chosen, op, span=self.span(node)))
+        else:
+            chosen = None if mask is None else self.chosen(node, name, want, mask)
+            self.emit(ir.Atomic(target, op, value.name, chosen, span=self.span(node)))
         return None
 
     def filled(self, node: Node, name: str, want: TileType, value: Value) -> ir.TileRef:

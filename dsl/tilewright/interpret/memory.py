@@ -120,6 +120,27 @@ class Tensor:
             new = np.where(mask[source], new, old)
         self.array[inside] = encode(new, self.array, self.dtype)
 
+    def update_cells(self, cells: tuple[npt.NDArray[np.int64], ...], values: Array, op: str, program: int) -> None:
+        """As `update`, for single elements, of which several may be the same; those one after the other."""
+        if self.updater is None:
+            self.updater = np.full(self.extents, -1, np.int32)
+        if self.counts is not None and self.writer is not None and self.rewritten is None:
+            written = self.counts[cells] > 0
+            if written.any():
+                at = tuple(int(i[int(np.argmax(written))]) for i in cells)
+                self.rewritten = (at, int(self.writer[at]), program)
+        self.updater[cells] = program
+        flat = np.ravel_multi_index(cells, self.extents) if cells[0].size else np.zeros(0, np.int64)
+        left = np.arange(flat.size)
+        while left.size:
+            _, first = np.unique(flat[left], return_index=True)
+            now = left[first]
+            here = tuple(i[now] for i in cells)
+            with np.errstate(all="ignore"):
+                new = to_dtype(np.asarray(_UPDATES[op](decode(self.array[here], self.dtype), values[now])), self.dtype)
+            self.array[here] = encode(new, self.array, self.dtype)
+            left = np.delete(left, first)
+
     def axes(self, origin: Sequence[int], decided: Sequence[frozenset[str]]) -> tuple[Axis | None, ...]:
         """Provenance of a tile at `origin`; None along dimensions whose extent is no problem size.
 

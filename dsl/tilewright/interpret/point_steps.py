@@ -53,16 +53,31 @@ def _scatter(stmt: ir.Scatter, operands: Operands) -> StepRun:
 
     def run(process: Process) -> None:
         tensor, index, chosen = index_of(process)
+        if stmt.op and not tensor.given:
+            raise uninitialized(process, tensor, ())
         tile = process.tile(stmt.src)
         region = process.share(kind.shape)
         if region is None:
             return
         mine = chosen[region]
         cells = tuple(i[region][mine] for i in index)
+        if stmt.op:
+            tensor.update_cells(cells, tile.data[region][mine], stmt.op, process.machine.program)
+            return
         tensor.array[cells] = encode(tile.data[region][mine], tensor.array, tensor.dtype)
         _count(tensor, cells, process.machine.program)
 
     return run
+
+
+def uninitialized(process: Process, tensor: Tensor, element: tuple[int, ...]) -> Exception:
+    """The violation of an update of what nothing initializes."""
+    return process.violation(
+        "uninitialized",
+        f"{tensor.name} is accumulated into, but nothing says what it holds before: tw.zeroed({tensor.name}) or "
+        f"tw.initialized({tensor.name})",
+        element=element,
+    )
 
 
 def _index(
@@ -73,7 +88,7 @@ def _index(
     The function raises Violation for a chosen element that does not exist.
     """
     parts = [i.name if isinstance(i, ir.TileRef) else operands.scalar(_scalar(i)) for i in stmt.index]
-    verb = "load of" if isinstance(stmt, ir.Gather) else "store to"
+    verb = "load of" if isinstance(stmt, ir.Gather) else "update of" if stmt.op else "store to"
 
     def resolve(process: Process) -> tuple[Tensor, tuple[Index, ...], Chosen]:
         tensor = process.machine.tensors[stmt.tensor]
@@ -113,6 +128,8 @@ def _count(tensor: Tensor, cells: tuple[Index, ...], program: int) -> None:
     np.add.at(tensor.counts, cells, 1)
     if tensor.rewritten is None:
         twice = tensor.counts[cells] > 1
+        if tensor.updater is not None:
+            twice |= tensor.updater[cells] >= 0
         if twice.any():
             at = tuple(int(i[int(np.argmax(twice))]) for i in cells)
             before = int(tensor.writer[at])

@@ -212,12 +212,7 @@ def _atomic(stmt: ir.Atomic, operands: Operands) -> StepRun:
         tensor, origin = place_of(process)
         _refuse_negative(process, tensor, origin, stmt.view)
         if not tensor.given:
-            raise process.violation(
-                "uninitialized",
-                f"{tensor.name} is accumulated into, but nothing says what it holds before: tw.zeroed({tensor.name}) "
-                f"or tw.initialized({tensor.name})",
-                element=origin,
-            )
+            raise point_steps.uninitialized(process, tensor, origin)
         tile = process.tile(stmt.src)
         mask = None if stmt.mask is None else process.tile(stmt.mask).data
         stored(process, tile.tag, tensor, origin, lead, decided, added=stmt.op == "add")

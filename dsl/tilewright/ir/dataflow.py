@@ -23,7 +23,7 @@ def written_by(stmt: ir.Stmt) -> frozenset[str]:
 def _read(stmt: ir.Stmt) -> Iterator[str]:
     if isinstance(stmt, ir.Tag | ir.ExpectTags):
         return
-    if isinstance(stmt, ir.Load | ir.Gather | ir.Atomic):
+    if isinstance(stmt, ir.Load | ir.Gather | ir.Atomic) or (isinstance(stmt, ir.Scatter) and stmt.op):
         yield _MEMORY
     for name in ir.operand_names(type(stmt)):
         value = getattr(stmt, name)

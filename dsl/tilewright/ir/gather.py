@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tilewright.ir.base import Operand, Stmt, TileRef
 
@@ -26,10 +27,12 @@ class Gather(Stmt):
 class Scatter(Stmt):
     """`tensor[index[0][i, …], …] = src[i, …]` where `mask` is true; indices as in `Gather`.
 
-    Elements of one statement that go to the same place are written in any order.
+    Elements of one statement that go to the same place are written in any order. With `op` they become `op` of what is
+    there and the element of `src`, each in one step, as in `Atomic`: all of them count.
     """
 
     tensor: str
     index: tuple[Operand, ...]
     src: str
     mask: TileRef | None = None
+    op: Literal["", "add", "max", "min"] = ""

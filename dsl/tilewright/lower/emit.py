@@ -13,7 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TensorMemoryType, TileType
 from tilewright.layout import SharedLayout, Swizzled, default_blocked
 from tilewright.lower.errors import LoweringError
-from tilewright.lower.points import pointers
+from tilewright.lower.points import RELAXED, accesses, pointers
 from tilewright.lower.products import Products
 from tilewright.lower.scalars import Scalars, check_literals
 from tilewright.lower.text import Names, Writer, comment
@@ -307,19 +307,12 @@ class FunctionEmitter:
             self._call(*load, f"mask={where.mask}", f"other={other}")
 
     def _points(self, stmt: ir.Gather | ir.Scatter) -> None:
-        """A load or store through a tile of pointers."""
+        """A load, store or update through a tile of pointers."""
         where = pointers(stmt, self.kernel.param(stmt.tensor), self.names, self.scalars, self.hoisted)
-        mask = [f"mask={self.names(stmt.mask.name)}"] if stmt.mask is not None else []
-        if isinstance(stmt, ir.Scatter):
-            self._call("gl.store", where, self.names(stmt.src), *mask)
-            return
-        self._own_warps(stmt.dst, stmt.span)
-        other: list[str] = []
-        if stmt.other is not None and mask:
-            tile = self.module.tiles[stmt.dst]
-            other = [f"other={number(stmt.other) if tile.dtype.is_float else int(stmt.other)}"]
-        self._call(f"{self.names(stmt.dst)} = gl.load", where, *mask, *other)
-        self.defined.add(stmt.dst)
+        if isinstance(stmt, ir.Gather):
+            self._own_warps(stmt.dst, stmt.span)
+            self.defined.add(stmt.dst)
+        self._call(*accesses(stmt, where, self.names, self.module.tiles))
 
     def _store(self, stmt: ir.Store) -> None:
         src = self.names(stmt.src)
@@ -338,8 +331,7 @@ class FunctionEmitter:
     def _atomic(self, stmt: ir.Atomic) -> None:
         where = self._access(stmt.view, self.module.tiles[stmt.src], stmt.span)
         mask = where.mask if stmt.mask is None else f"{self.names(stmt.mask)} & ({where.mask})"
-        arguments = (where.pointers, self.names(stmt.src), f"mask={mask}", 'sem="relaxed"', 'scope="gpu"')
-        self._call(f"gl.atomic_{stmt.op}", *arguments)
+        self._call(f"gl.atomic_{stmt.op}", where.pointers, self.names(stmt.src), f"mask={mask}", *RELAXED)
 
     @contextmanager
     def _inside_first(self, view: ir.View, unmasked: Callable[[], None]) -> Generator[None]:

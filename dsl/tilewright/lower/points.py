@@ -1,12 +1,30 @@
-"""Gathers and scatters as Gluon: tiles of pointers."""
+"""Gathers, scatters and updates of single elements as Gluon: tiles of pointers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
 from tilewright.lower.scalars import Scalars
 from tilewright.lower.text import Names
-from tilewright.lower.tiles import Hoisted
+from tilewright.lower.tiles import Hoisted, number
+
+RELAXED = ('sem="relaxed"', 'scope="gpu"')
+"""How atomic updates are ordered: with nothing else."""
+
+
+def accesses(stmt: ir.Gather | ir.Scatter, where: str, names: Names, tiles: Mapping[str, TileType]) -> tuple[str, ...]:
+    """The function and the arguments of the access through the pointers `where`."""
+    mask = () if stmt.mask is None else (f"mask={names(stmt.mask.name)}",)
+    if isinstance(stmt, ir.Scatter):
+        function = f"gl.atomic_{stmt.op}" if stmt.op else "gl.store"
+        return (function, where, names(stmt.src), *mask, *(RELAXED if stmt.op else ()))
+    other: tuple[str, ...] = ()
+    if stmt.other is not None and mask:
+        other = (f"other={number(stmt.other) if tiles[stmt.dst].dtype.is_float else int(stmt.other)}",)
+    return (f"{names(stmt.dst)} = gl.load", where, *mask, *other)
 
 
 def pointers(stmt: ir.Gather | ir.Scatter, param: ir.Param, names: Names, scalars: Scalars, hoisted: Hoisted) -> str:

@@ -51,9 +51,17 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each pair of scatters to a tensor, and one for the tensor."""
     tiles = outputs(context)
     found: dict[str, list[PointWrite]] = {}
+    updated: dict[str, ir.Scatter] = {}
     for site in context.sites:
-        if isinstance(site.stmt, ir.Scatter):
+        if isinstance(site.stmt, ir.Scatter) and site.stmt.op:
+            updated.setdefault(site.stmt.tensor, site.stmt)
+        elif isinstance(site.stmt, ir.Scatter):
             found.setdefault(site.stmt.tensor, []).append(_write(context, site, site.stmt))
+    for tensor, stmt in updated.items():
+        stored = tensor in found or any(not isinstance(w.site.stmt, ir.Atomic) for w in tiles.get(tensor, ()))
+        if stored:
+            missing = f"{tensor} is stored to and updated by index tiles, and nothing orders the two"
+            yield unknown(context, INJECTIVE, "grid", f"no element of {tensor} is stored twice", stmt.span, missing)
     for tensor, writes in found.items():
         verdicts: set[Verdict] = set()
         for i, one in enumerate(writes):

@@ -32,8 +32,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.Scatter, dim: int) -> Obligation:
     tile = context.tile(stmt.dst if isinstance(stmt, ir.Gather) else stmt.src)
     code, verb = (READS, "load of") if isinstance(stmt, ir.Gather) else (WRITES, "store to")
+    verb = "update of" if isinstance(stmt, ir.Scatter) and stmt.op else verb
     operand = stmt.index[dim]
-    text = operand.name if isinstance(operand, ir.TileRef | ex.Size | ex.Var) else "computed"
+    named = isinstance(operand, ir.TileRef | ex.Size | ex.Var) and not operand.name.startswith("%")
+    text = operand.name if named else "computed"
     what = f"every index of dimension {dim} in the {verb} {stmt.tensor} exists"
     binders, lane = lanes(tile.shape if tile is not None else ())
     values = LaneValues(context, site)

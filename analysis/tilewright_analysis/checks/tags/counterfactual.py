@@ -222,6 +222,8 @@ def _renamed(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
             return ir.Compute(
                 dst, op, refs, stmt.axis, stmt.keep, stmt.reverse, stmt.order, span=stmt.span
             )  # fmt: skip
+        case ir.Scatter(tensor=tensor, index=index, src=src, mask=mask, op=how):
+            return ir.Scatter(tensor, index, names.get(src, src), mask, how, span=stmt.span)
         case ir.Mma(dst=dst, a=a, b=b, acc=acc, instr=instr, precision=how):
             return ir.Mma(dst, names.get(a, a), names.get(b, b), acc, instr, how, span=stmt.span)
         case _:

@@ -20,6 +20,7 @@ from .masks import Atom, Index, Mask, combined, compared, shifted
 from .memory import Memory, is_stale
 from .numbers import ANYTHING, FINITE, NATURAL, NOTHING, Number, apply, constant, loaded, scalar, total
 from .products import product_lanes, product_uses
+from .updates import update_lanes
 from .uses import EXTREMES, Clash, Use
 
 _ROUNDS = 12
@@ -103,6 +104,8 @@ class Flow(Memory):
                 self._loop(stmt, body, tiles)
             case ir.While():
                 self._statement(stmt.counted, tiles)
+            case ir.Scatter(op="add" | "max" | "min"):
+                self._updated(stmt, tiles)
             case ir.If(cond=cond, then=then, orelse=orelse):
                 other = dict(tiles)
                 self._block(then, tiles)
@@ -411,6 +414,13 @@ class Flow(Memory):
             return total(lanes) if stmt.op == "cumsum" else lanes if stmt.op != "cumprod" else FINITE
 
         return build(tile.edges, number, (tile,), stmt.span)
+
+    def _updated(self, stmt: ir.Scatter, tiles: Tiles) -> None:
+        names = [stmt.src, *(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))]
+        parts = [tiles.get(n) or unknown(ANYTHING, "it has no value on some path") for n in names]
+        made = update_lanes(stmt, parts, lambda e, a: self._past_implies(stmt, e, a, False))
+        edges = INSIDE if made.lost else made.edges
+        self._use(stmt, f"update {stmt.op}", stmt.src, 0, made, edges, made.at(INSIDE))
 
     def _product(
         self, stmt: ir.Mma | ir.Wgmma | ir.Tcgen05, a: Lanes | None, b: Lanes | None, acc: Lanes | None

@@ -7,11 +7,13 @@ and division by data that happens to be zero are not modelled. Constants are com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import inf, isinf, isnan, nan
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,9 @@ _SAMPLED: frozenset[str] = frozenset((
     "neg", "abs", "exp", "exp2", "expm1", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc",
     "add", "sub", "mul", "div", "maximum", "minimum", "fma", "log", "log2",
 ))  # fmt: skip
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
 _ORDER = ("-inf", "-", "0", "+", "inf")
 
 
@@ -129,7 +134,11 @@ def apply(op: ir.ComputeOp, args: list[Number], dtype: DType) -> Number:
         return args[0]
     if op == "cast":
         return cast(args[0], dtype)
-    if op in ("lt", "le", "gt", "ge", "eq", "ne", "isnan", "and", "or", "not", "rand"):
+    if op in _COMPARED and all(a.value is not None for a in args):
+        return constant(float(_COMPARED[op](args[0].value, args[1].value)))
+    if op == "and" and any(a.is_zero for a in args):
+        return constant(0.0)
+    if op in (*_COMPARED, "isnan", "and", "or", "not", "rand"):
         return NATURAL
     if op in ("bitcast", "pow", "log1p"):
         return ANYTHING if dtype.is_float else loaded(dtype)

@@ -139,6 +139,8 @@ class Scaling:
                 values[dst] = values.get(f"[{src.buffer}]", DATA)
             case ir.Store(view=view, src=src) | ir.Atomic(view=view, src=src):
                 self._store(stmt, view.tensor, values.get(src, DATA))
+            case ir.Scatter(tensor=tensor, src=src):
+                self._store(stmt, tensor, values.get(src, DATA))
             case ir.TmaStore(view=view, src=src):
                 self._store(stmt, view.tensor, values.get(f"[{src.buffer}]", DATA))
             case ir.For(body=body) | ir.Programs(body=body):

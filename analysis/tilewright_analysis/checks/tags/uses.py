@@ -21,8 +21,8 @@ EXTREMES: Mapping[str, str] = {
 class Use:
     """A place where lanes past an edge must not count.
 
-    `kind` says what is neutral: 0 for `sum`, `product` and `accumulation`, 1 for `factor`, nothing above the others for
-    `max`.
+    `kind` says what is neutral: 0 for `sum`, `product`, `accumulation` and `update add`, 1 for `factor`, nothing above
+    the others for `max`, minus infinity for `update max`.
     `operand` is the argument whose lanes are meant, `past` the lanes, `axis` the axis that is reduced. `number` is what
     they hold, `inside` what the others hold. A product has two `operands`.
     """
@@ -46,6 +46,8 @@ class Use:
             return self.inside.at_most(self.number)
         if self.kind == "factor":
             return self.number.value == 1.0
+        if self.kind in ("update max", "update min"):
+            return self.number.kinds == frozenset(("-inf" if self.kind == "update max" else "inf",))
         return self.number.is_zero
 
 

@@ -38,9 +38,12 @@ from .lanes import Edge
 from .uses import Clash, Use
 
 CODE = "TW104"
-_NEUTRAL: Mapping[str, float] = {"max": float("-inf"), "min": float("inf"), "factor": 1.0}
+_NEUTRAL: Mapping[str, float] = {
+    "max": float("-inf"), "min": float("inf"), "factor": 1.0, "update max": float("-inf"), "update min": float("inf"),
+}  # fmt: skip
 _NAMES: Mapping[str, str] = {
     "sum": "sum", "max": "maximum", "min": "minimum", "product": "product", "factor": "running product",
+    "update add": "atomic update", "update max": "atomic update", "update min": "atomic update",
 }  # fmt: skip
 _SECONDS = 5.0
 # Small sizes come first, and masks that leave nothing show there; a mask that does not should cost little.
@@ -81,7 +84,7 @@ def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
         )
         return unknown(context, CODE, "tags", what, span, missing, related=_related(use, edge))
     example = _example(site, found)
-    neutral = "what is neutral" if use.kind in ("max", "min") else "1" if use.kind == "factor" else "0"
+    neutral = "what is neutral" if use.kind.endswith(("max", "min")) else "1" if use.kind == "factor" else "0"
     text = (
         f"Lanes past the edge of {edge.tensor} take part in this {_name(use)} with {use.number} instead of "
         f"{neutral}: {found.where} becomes {found.got:.6g}, and {found.repaired:.6g} without them. {situation(example)}"
@@ -98,6 +101,8 @@ def _shown(context: KernelContext, flow: Flow, site: Site, use: Use) -> Differen
     if isinstance(stmt, ir.Mma):
         left, right = use.operands
         operands = {stmt.a: _ordered(left.along(1)), stmt.b: _ordered(right.along(0))}
+    elif isinstance(stmt, ir.Scatter):
+        operands = {use.operand: _ordered(use.tile.edges)}
     else:
         operands = {use.operand: _ordered(use.tile.along(use.axis))}
     repaired = neutralized(context.kernel, site, operands, _NEUTRAL.get(use.kind, 0.0))
