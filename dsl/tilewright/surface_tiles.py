@@ -286,6 +286,24 @@ def split(x: Tile) -> tuple[Tile, Tile]:
     in_kernel("split")
 
 
+def interleave(a: Tile, b: Tile) -> Tile:
+    """Elements of two tiles alike, in turn along the last axis. `tw.interleave(a, b)`: two (64, 32) to (64, 64)."""
+    in_kernel("interleave")
+
+
+def flip(x: Tile, axis: int | None = None) -> Tile:
+    """The elements along `axis`, a power of two, in the opposite order. `tw.flip(x, axis=1)`: shape kept."""
+    in_kernel("flip")
+
+
+def softmax(x: Tile, axis: int | None = None) -> Tile:
+    """E to the power of x over the sum of these along `axis`; the maximum is subtracted first. `tw.softmax(x, axis=1)`.
+
+    Shape and element type are kept. The whole axis lies in the tile; lanes past an edge hold `-tw.inf`.
+    """
+    in_kernel("softmax")
+
+
 def unpack_int4(x: Tile) -> Tile:
     """Two 4-bit integers a byte, the low one first, as bytes along the last axis: signed of i8, unsigned of u8.
 

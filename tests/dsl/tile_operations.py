@@ -54,6 +54,11 @@ def _nibbles(x: Any) -> Any:
     return pairs.reshape(x.shape[0], -1)
 
 
+def _softmax(x: Any, axis: int) -> Any:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
 CASES = [
     Case("rounding", ("f32",), ("f32", "f32", "f32"),
          "a = tw.ceil(x)\nb = tw.round(x)\nc = tw.trunc(x)",
@@ -107,6 +112,12 @@ CASES = [
          "u, v = tw.split(tw.reshape(y, (8, 32, 2)))\nb = tw.reshape(tw.join(v, u), (8, 64))",
          lambda x, y: (x.reshape(8, 4, 16).transpose(2, 0, 1).reshape(8, 64),
                        y.reshape(8, 32, 2)[..., ::-1].reshape(8, 64))),
+    Case("in_turn", ("f32", "i8"), ("f32", "i8"),
+         "a = tw.flip(tw.flip(x, axis=0), axis=1)\n"
+         "u, v = tw.split(tw.reshape(y, (8, 32, 2)))\nb = tw.flip(tw.interleave(u, v), axis=-1)",
+         lambda x, y: (x[::-1, ::-1], y[:, ::-1])),
+    Case("softmax", ("f32",), ("f32", "f32"), "a = tw.softmax(x, axis=1)\nb = tw.softmax(x, axis=0)",
+         lambda x: (_softmax(x, 1), _softmax(x, 0)), exact=False),
     Case("nibbles", ("i8",), ("i8",), "a = tw.unpack_int4(x)", lambda x: (_nibbles(x),), out=(8, 128)),
     Case("unsigned_nibbles", ("u8",), ("f32",), "a = tw.unpack_int4(x).to(f32) - 8.0",
          lambda x: (_nibbles(x).astype(np.float32) - 8,), out=(8, 128)),

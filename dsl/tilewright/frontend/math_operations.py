@@ -52,6 +52,18 @@ class MathOperations(TileOperations):
                 raise self.fault("TW006", f"clamp to [{low}, {high}] has no value: the bounds are exchanged", node)
         return self.elementwise(node, "minimum", (self.elementwise(node, "maximum", (x, lo)), hi))
 
+    def op_softmax(self, node: Node, x: Value, axis: Value = None) -> Value:
+        tile = self.tile(node, x, "the argument of softmax")
+        type_ = self.tile_type(tile)
+        if not type_.dtype.is_float:
+            raise self.fault("TW004", f"softmax of {type_.dtype}: cast with .to(f32) first", node)
+        tile = self.named(tile, "scores")
+        greatest = self.reduce(node, "max", tile, axis, Int(1))
+        weights = self.floating(node, "exp", self.elementwise(node, "sub", (tile, greatest)))
+        assert isinstance(weights, ir.TileRef)
+        weights = self.named(weights, "weights")
+        return self.elementwise(node, "div", (weights, self.reduce(node, "sum", weights, axis, Int(1))))
+
     def floating_elementwise(self, node: Node, name: ir.ComputeOp, values: tuple[Value, ...]) -> Value:
         """A function of several floating-point tiles and numbers, with broadcasting."""
         for value in values:

@@ -66,6 +66,39 @@ class ShapeOperations(MathOperations):
         part = TileType(type_.dtype, type_.shape[:-1])
         return tuple(self.compute(node, "half", (source,), part, i) for i in (0, 1))
 
+    def op_interleave(self, node: Node, a: Value, b: Value) -> Value:
+        pairs = self.op_join(node, a, b)
+        assert isinstance(pairs, ir.TileRef)
+        shape = self.tile_type(pairs).shape[:-1]
+        return self.op_reshape(node, pairs, tuple(map(Int, (*shape[:-1], 2 * shape[-1]))))
+
+    def op_flip(self, node: Node, x: Value, axis: Value = None) -> Value:
+        tile = self.tile(node, x, "the argument of flip")
+        type_ = self.tile_type(tile)
+        at = self.axis(node, "flip", type_, axis)
+        extent = type_.shape[at]
+        if extent & (extent - 1):
+            raise self.fault("TW506", f"flip goes along an axis of a power of two, not along {extent} of {type_}", node)
+        rows, rest = prod(type_.shape[:at]), prod(type_.shape[at:])
+        result: Value = tile
+        # Exchanging the halves, the halves of these, and so on turns the order round.
+        while rest > prod(type_.shape[at + 1 :]):
+            rest //= 2
+            pairs = self.op_reshape(node, result, (Int(rows), Int(2), Int(rest)))
+            first, second = self.halves(node, self.op_permute(node, pairs, (Int(0), Int(2), Int(1))))
+            joined = self.op_permute(node, self.op_join(node, second, first), (Int(0), Int(2), Int(1)))
+            result, rows = joined, rows * 2
+        return self.op_reshape(node, result, tuple(map(Int, type_.shape)))
+
+    def halves(self, node: Node, x: Value) -> tuple[ir.TileRef, ir.TileRef]:
+        """The two tiles along the last axis."""
+        halves = self.op_split(node, x)
+        assert isinstance(halves, tuple)
+        first, second = halves
+        assert isinstance(first, ir.TileRef) and isinstance(second, ir.TileRef)
+        # Each is used by a statement of its own, and not in the order in which they are made.
+        return self.named(first, "first"), self.named(second, "second")
+
     def op_unpack_int4(self, node: Node, x: Value) -> Value:
         source = self.tile(node, x, "the argument of unpack_int4")
         type_ = self.tile_type(source)
