@@ -59,3 +59,11 @@ def test_random_programs_agree_with_the_interpreter(seed: int, tmp_path: Path) -
     for got, expected in zip(tensors[2:], arrays[2:], strict=True):
         # Half-width operands of matrix products, and sums in another order.
         np.testing.assert_allclose(got.cpu().numpy(), expected, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(60))
+def test_random_sources_agree_with_the_interpreter(seed: int) -> None:
+    from gpu import fuzz_sources
+
+    assert not fuzz_sources.one(seed)

@@ -34,8 +34,8 @@ def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.Scatter, di
     code, verb = (READS, "load of") if isinstance(stmt, ir.Gather) else (WRITES, "store to")
     verb = "update of" if isinstance(stmt, ir.Scatter) and stmt.op else verb
     operand = stmt.index[dim]
-    named = isinstance(operand, ir.TileRef | ex.Size | ex.Var) and not operand.name.startswith("%")
-    text = operand.name if named else "computed"
+    name = operand.name if isinstance(operand, ir.TileRef | ex.Size | ex.Var) else "%"
+    text = "computed" if name.startswith("%") else name
     what = f"every index of dimension {dim} in the {verb} {stmt.tensor} exists"
     binders, lane = lanes(tile.shape if tile is not None else ())
     values = LaneValues(context, site)
