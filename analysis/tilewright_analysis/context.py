@@ -306,7 +306,10 @@ class _Walker:
 
     def _while(self, stmt: ir.While, env: Env, scope: Scope) -> Scope:
         """As the range of its counter, or some number of turns under the condition; behind it, that is false."""
-        known = self.learned[id(stmt)] = learn(self._kernel, self._decider, stmt, env, self._facts, scope)
+        known = learn(self._kernel, self._decider, stmt, env, self._facts, scope)
+        # Roles may share a statement: it ends if it ends in all of them.
+        if id(stmt) not in self.learned or not known.ends:
+            self.learned[id(stmt)] = known
         loop = stmt.counted
         self.sites.append(Site(loop, self._role, scope, tuple(self._conditions), tuple(self._facts), dict(env)))
         lo, scope = self._resolve(loop.lo, env, scope, stmt.span)

@@ -109,7 +109,7 @@ class DataOperations(TagOperations):
         block = tuple(self.block)
         stored: set[str] = set()
         for stmt in ir.walk(block):
-            if isinstance(stmt, ir.Store | ir.TmaStore):
+            if isinstance(stmt, ir.Store | ir.TmaStore | ir.Atomic):
                 stored.add(stmt.view.tensor)
             elif isinstance(stmt, ir.Scatter):
                 stored.add(stmt.tensor)
