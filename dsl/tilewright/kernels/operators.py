@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -147,7 +148,7 @@ def _matrix(name: str, x: Tensor) -> Tensor:
     _elements(name, x)
     if x.ndim < 1:
         raise ValueError(f"tilewright.kernels.{name} works along the last dimension, which a scalar does not have")
-    return x.contiguous().view(-1, x.shape[-1])
+    return x.contiguous().view(prod(x.shape[:-1]), x.shape[-1])
 
 
 def _rows(name: str, kernel: KernelFunction, longer: KernelFunction | None) -> Any:
@@ -287,7 +288,7 @@ def _product(a: Tensor, b: Tensor, transposed: bool) -> Tensor:
 
 def _run_matmul(a: Tensor, b: Tensor) -> Tensor:
     _check_product("matmul", a, b, b.shape[0])
-    rows_of_a = a.reshape(-1, a.shape[-1]).contiguous()
+    rows_of_a = a.reshape(prod(a.shape[:-1]), a.shape[-1]).contiguous()
     turned = b.stride() == (1, b.shape[0]) and b.shape[0] > 1
     out = _product(rows_of_a, b.t() if turned else b.contiguous(), turned)
     return out.view(*a.shape[:-1], b.shape[1])
@@ -309,7 +310,7 @@ def _run_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Ten
         raise ValueError(f"tilewright.kernels.linear takes a bias of {weight.shape[0]} elements of {x.dtype}")
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(_ACTIVATIONS)}, not {activation!r}")
-    a = x.reshape(-1, x.shape[-1]).contiguous()
+    a = x.reshape(prod(x.shape[:-1]), x.shape[-1]).contiguous()
     (m, k), n = a.shape, weight.shape[0]
     if k % 8 or n % 8 or not m or not k or torch.cuda.get_device_capability(x.device)[0] != 9:
         raise ValueError(
