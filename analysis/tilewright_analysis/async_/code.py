@@ -390,3 +390,5 @@ class Program:
     same: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     # Names of the tags that are mentioned somewhere.
     tracked: frozenset[str] = frozenset()
+    # Loops, by oracle, whose first tiles are read ahead of loops, and how many may be.
+    ahead: Mapping[int, int] = field(default_factory=dict[int, int])

@@ -96,7 +96,10 @@ class Tags:
         if not isinstance(axis, Tag):
             return False
         want = self.tag(p, axis.dim, at)
-        return axis.same_coordinate(want) and self.motion.rigid(s, axis.slopes, want.slopes)
+        if not axis.same_coordinate(want):
+            return False
+        known = not want.slopes and self.motion.early(axis) is not None
+        return known or self.motion.rigid(s, axis.slopes, want.slopes)
 
     def gathered(self, p: Process, o: c.Gather) -> Value:
         """The tile of single elements: where a table decides, nothing is claimed."""

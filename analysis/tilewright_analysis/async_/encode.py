@@ -68,7 +68,7 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     return c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
         [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), same_registers(kernel),
-        tag_space.mentioned(kernel),
+        tag_space.mentioned(kernel), tables.ahead,
     )  # fmt: skip
 
 
@@ -246,16 +246,16 @@ class _RoleEncoder(Scalars):
 
     def run_loop(self, stmt: ir.Stmt, loop: c.Loop, used: frozenset[int], body: ir.Block) -> None:
         loop.start = len(self.code)
-        # A loop that begins at a size goes on where another one ended, which shows at its first position.
-        least = int(loop.first is None)
-        stages = max(
+        ahead = max(
             (self.early.get(s.dst.buffer, 0) for s in body if isinstance(s, ir.TmaLoad | ir.CpAsync)), default=0
         )
-        stages = max(stages, least)
+        # A loop that begins at a size goes on where another one ended, which shows at its first position.
+        stages = max(ahead, int(loop.first is None))
         if stages and loop.oracle is not None:
             # Its first tiles are read ahead of a loop: they are told apart by the position at which they are loaded.
             position = next(n for n, lp in self.loop_of_slot.items() if lp is loop)
             self.uses.exact.append(ex.Bin("<", ex.Var(position), ex.Int(stages)))
+            self.t.ahead[loop.oracle] = max(self.t.ahead.get(loop.oracle, 0), ahead)
         self.emit(c.LoopHead(loop, stmt=stmt, uses=used))
         self.active.append(loop)
         if loop.level == 0 and loop.oracle is not None:

@@ -48,6 +48,13 @@ class Motion:
         common = frozenset[tuple[int, int, int]](ways[0]).intersection(*ways)
         return all((way[0], way[1]) not in s.far for w in ways for way in {*w} - common)
 
+    def early(self, tag: Tag) -> int | None:
+        """The coordinate of one of the first tiles of a loop, which the normal form holds; None: not one of them."""
+        if tag.symbol or len(tag.slopes) != 1:
+            return None
+        ((oracle, _, factor),) = tag.slopes
+        return tag.const if 0 <= tag.const < factor * self.program.ahead.get(oracle, 0) else None
+
     def _held(self, slopes: Slopes) -> bool:
         return all(oracle in self.program.movers for oracle, _, _ in slopes)
 

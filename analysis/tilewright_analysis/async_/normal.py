@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.motion import Motion
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tags import OLD, Axis, Cover, Fixed, Func, Slopes, Tag, Value
 
@@ -26,6 +27,7 @@ class Normalizer:
     def __init__(self, program: c.Program, *, remember: bool = False) -> None:
         self.program = program
         self.remember = remember
+        self.motion = Motion(program)
         self._tied: dict[tuple[int, int], list[c.Loop]] = {}  # (oracle, role) -> loops whose position meets it
         self._outer: dict[tuple[int, int], c.Loop] = {}  # (oracle, role) -> the loop around
         self._around_loop: dict[tuple[int, int], c.Loop] = {}  # (oracle of an outer loop, role) -> that loop
@@ -98,6 +100,7 @@ class Normalizer:
                     a.symbol,
                     a.outer - grid if a.outer >= 0 else None,
                     moved(a.const, a.slopes),
+                    self.motion.early(a),
                 )
             return None if a is None else id(a.stmt)
 

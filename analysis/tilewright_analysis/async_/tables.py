@@ -67,6 +67,7 @@ class Tables:
         self.oracles: list[c.Oracle] = []
         self.ties: list[set[int]] = []
         self.small: list[int] = []
+        self.ahead: dict[int, int] = {}
         self.symbols: list[Form] = [forms.ZERO]
         self.dims: list[Form] = []
         self._oracle_of: dict[tuple[forms.Trip, int | None, int], int] = {}
