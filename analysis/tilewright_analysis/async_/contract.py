@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import floor
+from operator import is_
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -327,7 +328,10 @@ class Tags:
         missing = self._missing(value, p, o)
         if any(self._empty(s, dim, p) for dim in missing):
             covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
-        return replace(value, covers=tuple(covers), made=self._around(p))
+        made = self._around(p)
+        if made == value.made and all(map(is_, covers, value.covers)) and len(covers) == len(value.covers):
+            return value
+        return replace(value, covers=tuple(covers), made=made)
 
     def _missing(self, value: Value, p: Process, o: c.Instr) -> list[int]:
         held = {v.dim for v in value.covers}

@@ -85,15 +85,18 @@ class Motion:
         seen: dict[int, Tag] = {}
         result: list[Operand] = []
         for value, own in args:
-            axes: list[Axis] = list(value.axes)
-            for i, axis in enumerate(axes):
-                at = i + rank - len(own)
+            axes: list[Axis] | None = None
+            shift = rank - len(own)
+            for i, axis in enumerate(value.axes):
                 if not isinstance(axis, Tag) or own[i] == 1:
                     continue
-                other = seen.setdefault(at, axis)
+                other = seen.setdefault(i + shift, axis)
+                if other is axis or other.slopes == axis.slopes:
+                    continue
                 if other.same_coordinate(axis) and not self.rigid(s, other.slopes, axis.slopes):
+                    axes = axes or list(value.axes)
                     axes[i] = Lost(stmt)
-            result.append((replace(value, axes=tuple(axes)), own))
+            result.append((value if axes is None else replace(value, axes=tuple(axes)), own))
         return result
 
     def sums(self, s: State, args: Sequence[Operand]) -> Cover | None:
