@@ -19,6 +19,7 @@ from .checks import CHECKS, Check
 from .checks.outcome import unknown
 from .context import KernelContext
 from .integers import Decider, Functions
+from .offers import Offers
 from .replay import replayed
 from .report import Finding, KernelReport, Obligation
 
@@ -73,13 +74,14 @@ def check_kernel(
         reference=reference,
     )
     context.deadline = thread_time() + limits.seconds
+    offers = Offers(context, expand)
     found: list[Obligation] = []
     told: set[tuple[str, Span, str, str]] = set()
     for check in checks:
         if stop():
             break
         late = context.seconds_left() <= 0
-        for obligation in _run(check, context, late):
+        for obligation in _run(check, context, late, offers):
             if obligation.verdict != "proved":
                 # Pieces of a tile and turns of an unrolled loop have one place in the text, which is told once.
                 key = (obligation.code, obligation.span, obligation.what, obligation.verdict)
@@ -143,7 +145,7 @@ def check_module(
     return tuple(reports)
 
 
-def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligation]:
+def _run(check: Check, context: KernelContext, late: bool, offers: Offers) -> Iterable[Obligation]:
     span, code = context.kernel.span, check.codes[0]
     if not check.applies(context):
         return
@@ -154,6 +156,7 @@ def _run(check: Check, context: KernelContext, late: bool) -> Iterable[Obligatio
     try:
         for obligation in check.run(context):
             decided = tried(context, replayed(context.tagged, obligation, context.decider, context.refuted))
+            decided = offers.added(check.run, decided)
             yield replace(decided, milliseconds=_ms(begin))
             begin = perf_counter()
     except Exception as error:

@@ -165,6 +165,8 @@ def _at(finding: Finding, example: Counterexample, sizes: dict[str, int], found:
         program=found.program,
         iteration=dict(found.iteration),
         element=found.element,
+        # Numbers that belong to the other sizes would be wrong.
+        values=dict(found.values) or {k: v.rpartition(" = ")[0] or v for k, v in example.values.items()},
         replayed=True,
     )
     if found.kind == "completeness":

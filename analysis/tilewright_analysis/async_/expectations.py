@@ -226,17 +226,18 @@ class Expectations:
             if not self._held:
                 self._shown.add(key)
             return None
-        where = ", ".join(f"{n} = {v}" for n, v in zip(o.about.names, at, strict=True))
+        place = o.about.whole(at) if isinstance(o.about, ir.ExpectTags) else at
+        where = ", ".join(f"{n} = {v}" for n, v in zip(o.about.names, place, strict=True))
         message = f"{shown(o.about, written)} does not hold for {where}{words(around(p))}"
         if not (isinstance(cond, ex.Bin) and cond.op in ("<", "<=", "==", "!=") and isinstance(written, ex.Bin)):
-            return Broken(at, message, {}, None, thread_of(o.about, at))
+            return Broken(place, message, {}, None, thread_of(o.about, at))
         left, right = (self._at(self._form(p, o, side, mentions), at, space) for side in (cond.lhs, cond.rhs))
         x, y = self._side(o, written.lhs, mentions, at, left), self._side(o, written.rhs, mentions, at, right)
         if x != y:
             message += f": {x} and {y}"
         values = {shown(o.about, written.lhs): x, shown(o.about, written.rhs): y}
         return Broken(
-            at, message, values, self._differs(left, right) if cond.op == "==" else None, thread_of(o.about, at)
+            place, message, values, self._differs(left, right) if cond.op == "==" else None, thread_of(o.about, at)
         )
 
     def _relative(self, p: Process, o: said.Expectation, mentions: Mentions) -> Hashable:

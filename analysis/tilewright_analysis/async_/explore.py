@@ -66,6 +66,11 @@ def explore(
             if again.complete:
                 first = again
                 confirmed, doubtful = _confirm(program, first, budget, cancelled) if first.found else ({}, {})
+    if any(code == "TW101" for code, _ in doubtful):
+        # Whether a contraction has happened hangs on whether two dimensions of a product are one.
+        for key in [k for k, o in confirmed.items() if k[0] == "TW102" and _of_nothing(o)]:
+            del confirmed[key]
+            doubtful[key] = "not decided while it is open which dimensions meet in a product"
     outcomes = [_outcome(program, o, first, confirmed, doubtful) for o in todo]
     summands = {
         subject: frozenset(Addend(to_expr(program.dims[a.dim]), a.index, a.length) for a in found)
@@ -80,6 +85,11 @@ def explore(
         if all(loop is not None for loop, _ in loops)
     }
     return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start), first.places, ends)
+
+
+def _of_nothing(outcome: AsyncOutcome) -> bool:
+    example = outcome.counterexample
+    return example is not None and example.values.get("contracted") == "nothing"
 
 
 def replay_request(outcome: AsyncOutcome) -> ReplayRequest | None:

@@ -8,6 +8,7 @@ from itertools import islice, product
 from math import inf, prod
 
 from tilewright.ir import expr as ex
+from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.model import Unsupported
@@ -56,6 +57,10 @@ class _Solver:
             None,
         )
         self.counts = [(self.scalar(o.trip.expr), o) for o in program.oracles]
+        # Where each program takes one tile: the number of programs, if sizes alone give it.
+        grids = [s.count for s in ir.walk(program.kernel.body) if isinstance(s, ir.Programs) and not s.persistent]
+        known = bool(grids) and ex.names(grids[0]) <= set(self.names) and not any(ex.items(grids[0]))
+        self.grid = self.scalar(grids[0]) if known else None
 
     def scalar(self, expr: ex.Expr) -> c.Scalar:
         return c.compile_scalar(expr, self.slots)
@@ -109,6 +114,8 @@ class _Solver:
         return env if self.tiles is None or outer <= 0 else [*env[:-1], env[-1] + outer * programs]
 
     def fits(self, env: list[int], programs: int, number: int) -> bool:
+        if self.grid is not None and number >= self.grid(env):
+            return False
         for (i, outer), (low, high) in self.found.oracles.items():
             count, oracle = self.counts[i]
             n = count(self.at(env, outer, programs))

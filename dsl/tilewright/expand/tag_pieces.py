@@ -45,7 +45,7 @@ def tagging_of_pieces(stmt: Tagging, shape_of: ShapeOf, piece: Piece) -> Iterato
 
         uses = tuple(within(u) for u in stmt.uses)
         if isinstance(stmt, ir.ExpectTags):
-            yield replace(stmt, cond=ex.substitute(stmt.cond, moved), uses=uses)
+            yield replace(stmt, cond=ex.substitute(stmt.cond, moved), uses=uses, begins=tuple(begins))
         else:
             of = stmt.of
             if isinstance(of, str) and _odd(of, shape_of) is not None:

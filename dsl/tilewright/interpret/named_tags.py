@@ -189,11 +189,12 @@ def _violation(
 
     sides = (cond.lhs, cond.rhs) if isinstance(cond, ex.Bin) else ()
     values = {shown(stmt, side): value(side) for side in sides if not isinstance(side, ex.Int)}
-    where = ", ".join(f"{n} = {i}" for n, i in zip(stmt.names, at, strict=True))
+    place = stmt.whole(at)
+    where = ", ".join(f"{n} = {i}" for n, i in zip(stmt.names, place, strict=True))
     numbers = " and ".join(f"{t} is {v}" for t, v in values.items())
     return process.violation(
         "expectation", f"{shown(stmt, cond)} does not hold for {where}" + (f": {numbers}" if numbers else ""),
-        element=at, values=values,
+        element=place, values=values,
     )  # fmt: skip
 
 

@@ -49,13 +49,18 @@ class Tag(Stmt):
 class ExpectTags(Stmt):
     """`cond` holds for all values of the `params` parameters for which every mentioned element exists.
 
-    `names` are what the source calls the parameters.
+    `names` are what the source calls the parameters. `begins`: where they begin for what is said of a piece of a tile.
     """
 
     params: int
     cond: Expr
     uses: tuple[TagUse, ...]
     names: tuple[str, ...] = field(default=(), compare=False)
+    begins: tuple[int, ...] = field(default=(), compare=False)
+
+    def whole(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Values of the parameters as the source counts them, in the whole tile."""
+        return tuple(v + b for v, b in zip(values, self.begins or (0,) * len(values), strict=True))
 
 
 Tagging = Tag | ExpectTags
@@ -132,10 +137,26 @@ def source(expr: Expr, uses: Sequence[TagUse], holder: Callable[[Holder], str], 
 
 def shown(stmt: Tagging, expr: Expr) -> str:
     """An expression of the statement as the source has it, for messages."""
+    for i, begin in enumerate(stmt.begins if isinstance(stmt, ExpectTags) else ()):
+        if begin:
+            expr = _instead(expr, ex.add(parameter(i), ex.Int(begin)), parameter(i))
     named: dict[str, Expr] = {f"~{i}": Var(name) for i, name in enumerate(stmt.names)}
     for number, use in enumerate(stmt.uses):
         named[f"?{number}"] = Var(f"{element(stmt, number)}.{use.tag}")
     return ex.show(ex.substitute(expr, named))
+
+
+def _instead(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """`expr` with one expression for another."""
+    if expr == old:
+        return new
+    match expr:
+        case ex.Bin(op, lhs, rhs):
+            return ex.Bin(op, _instead(lhs, old, new), _instead(rhs, old, new))
+        case ex.Not(arg):
+            return ex.Not(_instead(arg, old, new))
+        case _:
+            return expr
 
 
 def element(stmt: Tagging, number: int) -> str:

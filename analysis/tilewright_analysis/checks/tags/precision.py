@@ -1,8 +1,9 @@
 """TW107: a sum over a loop is kept in a type narrower than f32.
 
 Every addition rounds to the type of the sum, so the error grows with the number of iterations, and small terms are lost
-as soon as the sum is large. Matrix instructions accumulate in f32, and so do reductions; loops written by hand are
-followed here. Only what is clearly a sum counts: the value at the end of an iteration is that at its start with
+as soon as the sum is large. Matrix instructions mostly accumulate in f32, and so do reductions; loops written by hand are
+followed here, also through shared memory. An accumulator of a product that is narrower was asked for, so whether it will
+do stays open. Only what is clearly a sum counts: the value at the end of an iteration is that at its start with
 something added, through nothing but additions and conversions. Loops of few iterations are left alone, and so are
 additions of what `tw.where` chose, which may be of zeros.
 """
@@ -21,13 +22,15 @@ from tilewright.source import Span
 
 from ...context import KernelContext
 from ...report import Obligation
-from ..outcome import proved, refuted
+from ..outcome import proved, refuted, unknown
 
 CODE = "TW107"
 WHAT = "sums over a loop are kept in f32 or wider"
 # Additions that may be made in a narrow type: the last bits that so many cost are those of rounding the result.
 FEW = 16
 # Bits of a significand, the hidden one included (IEEE 754, bfloat16, OFP8).
+_ASKED_FOR = "whether that is precise enough (an accumulator in f32 is)"
+_SHARED = "@"  # before the names of shared buffers, among those of tiles
 _SIGNIFICANT: Mapping[str, int] = {"f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
 
 
@@ -35,12 +38,13 @@ _SIGNIFICANT: Mapping[str, int] = {"f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 
 class _Sum:
     """A value that is `name` of the beginning of the iteration plus what was added by `stmt`; None: nothing yet.
 
-    `narrow`: a type below f32 that it has passed through, and where.
+    `narrow`: a type below f32 that it has passed through. `open`: why that may be meant, or may be no sum.
     """
 
     name: str
     stmt: ir.Stmt | None = None
     narrow: DType | None = None
+    open: str = ""
 
 
 Sums = dict[str, frozenset[_Sum]]
@@ -71,7 +75,10 @@ def _obligation(context: KernelContext, loop: ir.For, found: _Sum) -> Obligation
     if found.narrow is None:
         return proved(CODE, "tags", WHAT, span, "types")
     bits = _SIGNIFICANT.get(found.narrow.name, found.narrow.bits)
-    name = f"'{found.name}'" if not found.name.startswith("%") else "the sum"
+    name = f"'{found.name.lstrip(_SHARED)}'" if not found.name.startswith("%") else "the sum"
+    if found.open:
+        missing = f"{name} is summed up over a loop in {found.narrow}, rounded to {bits} bits each time. Missing: {found.open}"
+        return unknown(context, CODE, "tags", WHAT, span, missing)
     text = (
         f"{name[:1].upper()}{name[1:]} is summed up over a loop in {found.narrow}: each addition rounds to {bits} "
         f"bits, so a term below 1/{1 << bits} of the sum is lost, and the error grows with the number of iterations. "
@@ -89,9 +96,36 @@ def _loop_sums(context: KernelContext, loop: ir.For) -> list[_Sum]:
         dtype = _dtype(context, name)
         if dtype is not None and dtype.is_float:
             sums[name] = frozenset((_Sum(name, None, _narrow(dtype)),))
+    for name, why in _kept_in_shared_memory(loop).items():
+        held = context.shared(name)
+        if held is not None and held.dtype.is_float:
+            sums[_SHARED + name] = frozenset((_Sum(_SHARED + name, None, _narrow(held.dtype), why),))
+    passed_on = sorted(written | {name for name in sums if name.startswith(_SHARED)})
     chosen: set[str] = set()
     _block(context, loop.body, sums, chosen)
-    return [s for name in sorted(written) for s in sums.get(name, _NONE) if s.name == name and s.stmt is not None]
+    return [s for name in passed_on for s in sums.get(name, _NONE) if s.name == name and s.stmt is not None]
+
+
+def _kept_in_shared_memory(loop: ir.For) -> dict[str, str]:
+    """Buffers that ordinary stores alone write in a loop, and what is open about which of their stages it is."""
+    stages: dict[str, set[ex.Expr]] = {}
+    filled: set[str] = set()
+    for stmt in ir.walk(loop.body):
+        match stmt:
+            case ir.SharedLoad(src=ref):
+                stages.setdefault(ref.buffer, set()).add(ref.stage)
+            case ir.SharedStore(dst=ref):
+                stages.setdefault(ref.buffer, set()).add(ref.stage)
+            case ir.TmaLoad(dst=ref) | ir.CpAsync(dst=ref):
+                filled.add(ref.buffer)
+            case _:
+                pass
+    return {
+        name: "" if len(at) == 1 and all(isinstance(e, ex.Int) for e in at)
+        else "whether each iteration goes on with what the one before has left in that stage"
+        for name, at in stages.items()
+        if name not in filled
+    }  # fmt: skip
 
 
 def _block(context: KernelContext, block: ir.Block, sums: Sums, chosen: set[str]) -> None:
@@ -103,6 +137,20 @@ def _block(context: KernelContext, block: ir.Block, sums: Sums, chosen: set[str]
                 else:
                     chosen.discard(dst)
                 sums[dst] = _through(stmt, sums, chosen, _dtype(context, dst))
+            case ir.SharedLoad(dst=dst, src=ref):
+                sums[dst] = sums.get(_SHARED + ref.buffer, _NONE)
+            case ir.SharedStore(dst=ref, src=src):
+                held = context.shared(ref.buffer)
+                narrow = _narrow(held.dtype) if held is not None else None
+                found = (replace(s, narrow=s.narrow or narrow) for s in sums.get(src, _NONE))
+                sums[_SHARED + ref.buffer] = frozenset(found)
+            case ir.Mma(dst=dst, acc=acc) | ir.Wgmma(dst=dst, acc=acc):
+                dtype = _dtype(context, dst)
+                narrow = _narrow(dtype) if dtype is not None else None
+                found = sums.pop(acc, _NONE)
+                sums.pop(dst, None)
+                if narrow is not None:
+                    sums[dst] = frozenset(replace(s, stmt=stmt, narrow=narrow, open=_ASKED_FOR) for s in found)
             case ir.If(then=then, orelse=orelse):
                 ends: list[Sums] = []
                 for branch in (then, orelse):
