@@ -1,11 +1,11 @@
 """TW107: a sum over a loop is kept in a type narrower than f32.
 
-Every addition rounds to the type of the sum, so the error grows with the number of iterations, and small terms are lost
-as soon as the sum is large. Matrix instructions mostly accumulate in f32, and so do reductions; loops written by hand are
-followed here, also through shared memory. An accumulator of a product that is narrower was asked for, so whether it will
-do stays open. Only what is clearly a sum counts: the value at the end of an iteration is that at its start with
-something added, through nothing but additions and conversions. Loops of few iterations are left alone, and so are
-additions of what `tw.where` chose, which may be of zeros.
+Every addition rounds to the type of the sum, so the error grows with the number of iterations, and small terms are
+lost as soon as the sum is large. Matrix instructions mostly accumulate in f32, and so do reductions; loops written by
+hand are followed here, also through shared memory. An accumulator of a product that is narrower was asked for, so
+whether it will do stays open. Only what is clearly a sum counts: the value at the end of an iteration is that at its
+start with something added, through nothing but additions and conversions. Loops of few iterations are left alone, and
+so are additions of what `tw.where` chose, which may be of zeros.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _obligation(context: KernelContext, loop: ir.For, found: _Sum) -> Obligation
     bits = _SIGNIFICANT.get(found.narrow.name, found.narrow.bits)
     name = f"'{found.name.lstrip(_SHARED)}'" if not found.name.startswith("%") else "the sum"
     if found.open:
-        missing = f"{name} is summed up over a loop in {found.narrow}, rounded to {bits} bits each time. Missing: {found.open}"
-        return unknown(context, CODE, "tags", WHAT, span, missing)
+        what = f"{name} is summed up over a loop in {found.narrow}, rounded to {bits} bits each time"
+        return unknown(context, CODE, "tags", WHAT, span, f"{what}. Missing: {found.open}")
     text = (
         f"{name[:1].upper()}{name[1:]} is summed up over a loop in {found.narrow}: each addition rounds to {bits} "
         f"bits, so a term below 1/{1 << bits} of the sum is lost, and the error grows with the number of iterations. "
