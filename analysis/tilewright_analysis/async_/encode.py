@@ -139,7 +139,7 @@ class _RoleEncoder(Scalars):
             case ir.While():
                 first, distance, body = self.turns(stmt)
                 self.loop(stmt, stmt.counted.var, first, distance, stmt.counted.step, body)
-                self.behind(stmt, first, distance)
+                self.computation(stmt)
             case ir.Tcgen05(accumulate=again):
                 self.product(stmt, again)
             case ir.AllocShared() | ir.AllocBarrier() | ir.AllocTensor() | ir.Roles():

@@ -33,10 +33,14 @@ class Form:
         return Form(self.terms, Fraction(0))
 
     def names(self) -> frozenset[str]:
-        """Names of all sizes and variables in the atoms, and `@T` for each tensor T of which they have elements."""
+        """Names of all sizes and variables in the atoms, and `@T` for each tensor T of which they have elements.
+
+        What loops compute (`opaque`) has their marks: `@` where data takes part, else `°`.
+        """
         found = {n for atom, _ in self.terms for n in ex.names(atom)}
         # An element of a tensor is as fixed as a size and has no number either; `@` marks its tensor.
-        return frozenset(found | {f"@{i.tensor}" for atom, _ in self.terms for i in ex.items(atom)})
+        items = {i.tensor for atom, _ in self.terms for i in ex.items(atom)}
+        return frozenset(found | {t if t.startswith("°") else f"@{t}" for t in items})
 
 
 ZERO = Form((), Fraction(0))

@@ -16,11 +16,14 @@ from tilewright.ir import nodes as ir
 
 def is_opaque(stmt: ir.Stmt) -> bool:
     """True for a loop with a condition, or a branch that loads scalars, in which only scalars are computed."""
-    inside = list(ir.walk((stmt,)))
-    if not all(isinstance(s, ir.Assign | ir.If | ir.For | ir.While) for s in inside):
+    if not all(isinstance(s, ir.Assign | ir.If | ir.For | ir.While) for s in ir.walk((stmt,))):
         return False
-    loads = any(isinstance(s, ir.Assign) and isinstance(s.value, ex.Item) for s in inside)
-    return isinstance(stmt, ir.While) or (isinstance(stmt, ir.If) and loads)
+    return isinstance(stmt, ir.While) or (isinstance(stmt, ir.If) and loads(stmt))
+
+
+def loads(stmt: ir.Stmt) -> bool:
+    """True where elements of tensors take part in the scalars that a statement computes."""
+    return any(isinstance(s, ir.Assign) and isinstance(s.value, ex.Item) for s in ir.walk((stmt,)))
 
 
 def assigned(stmt: ir.Stmt) -> list[str]:

@@ -9,7 +9,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Form
 from tilewright_analysis.async_.model import Unsupported
-from tilewright_analysis.async_.opaque import assigned, read
+from tilewright_analysis.async_.opaque import assigned, loads, read
 from tilewright_analysis.async_.shifts import Uses
 from tilewright_analysis.async_.tables import Tables
 
@@ -44,14 +44,26 @@ class Scalars:
         form = forms.canonical(expr, env, self.t.facts)
         known = set(self.t.kernel.sizes)
         for name in form.names():
-            if not name.startswith(("$", "#", "%", "@")) and name not in known:
+            if not name.startswith(("$", "#", "%", "@", "°")) and name not in known:
                 raise Unsupported(f"'{name}' is used where its value is not known to be fixed", span)
         return form
 
     def computation(self, stmt: ir.Stmt) -> None:
-        """The scalars that a statement assigns become functions of those that it reads."""
-        name, inputs = self.function(stmt)
-        self.env |= {n: forms.atom(ex.Item(f"{n}{name}", inputs)) for n in assigned(stmt)}
+        """Scalars that a statement assigns are functions of those that it reads; a counter is what it counts to."""
+        mark, inputs = self.function(stmt)
+        made = {n: forms.atom(ex.Item(f"{mark}{n}", inputs)) for n in assigned(stmt)}
+        if isinstance(stmt, ir.While) and stmt.counter:
+            made[stmt.counter] = self.counted(stmt.counted)
+        self.env |= made
+
+    def counted(self, loop: ir.For) -> Form:
+        """Where the variable of a range stands that goes on to the first place not below the end."""
+        first = self.form(loop.lo, loop.span)
+        distance = forms.add(self.form(loop.hi, loop.span), first, -1)
+        turns = ex.cdiv(forms.to_expr(distance), ex.Int(loop.step))
+        if self.t.facts.bounds(distance)[0] < 0:
+            turns = ex.binary("max", ex.Int(0), turns)
+        return forms.add(first, forms.canonical(ex.mul(turns, ex.Int(loop.step)), {}, self.t.facts))
 
     def turns(self, stmt: ir.While) -> tuple[Form, Form, ir.Block]:
         """Where the variable of the counted loop begins, how far it goes, and the body of that loop.
@@ -61,29 +73,25 @@ class Scalars:
         """
         if loose := sorted(set(assigned(stmt)) - self.settled):
             raise Unsupported(f"'{loose[0]}' changes in a 'while' loop and in a branch or another loop", stmt.span)
-        name, inputs = self.function(stmt)
+        mark, inputs = self.function(stmt)
         variable = ex.Var(stmt.counted.var)
         others = [n for n in assigned(stmt) if n != stmt.counter]
-        begins = (ir.Assign(n, ex.Item(f"{n}{name}", (*inputs, variable)), span=stmt.span) for n in others)
+        begins = (ir.Assign(n, ex.Item(f"{mark}{n}", (*inputs, variable)), span=stmt.span) for n in others)
         body = (*begins, *stmt.body)
         if not stmt.counter:
-            return forms.ZERO, forms.atom(ex.Item(f"turns{name}", inputs)), body
+            return forms.ZERO, forms.atom(ex.Item(f"{mark}turns", inputs)), body
         first = self.form(stmt.counted.lo, stmt.span)
         return first, forms.add(self.form(stmt.counted.hi, stmt.span), first, -1), body
 
-    def behind(self, stmt: ir.While, first: Form, distance: Form) -> None:
-        """What scalars are behind a loop whose counter began at `first` and went over `distance`."""
-        self.computation(stmt)
-        if stmt.counter:
-            step = ex.Int(stmt.counted.step)
-            whole = ex.binary("max", ex.Int(0), ex.cdiv(forms.to_expr(distance), step))
-            moved = forms.canonical(ex.mul(whole, step), {}, self.t.facts)
-            self.env[stmt.counter] = forms.add(first, moved)
-
     def function(self, stmt: ir.Stmt) -> tuple[str, tuple[ex.Expr, ...]]:
-        """A mark for what a statement computes, and the values of the scalars that it reads."""
+        """A mark for what a statement computes, and the values of the scalars that it reads.
+
+        Places that data decides are not compared with others; those that scalars alone decide are.
+        """
         names = [n for n in read(stmt) if n in self.env or n in self.mutable]
-        return f"°{self.t.computation(stmt)}", tuple(forms.to_expr(self.form(ex.Var(n), stmt.span)) for n in names)
+        inputs = tuple(forms.to_expr(self.form(ex.Var(n), stmt.span)) for n in names)
+        mark = f"{self.t.computation(stmt)}°" if loads(stmt) else f"°{self.t.computation(stmt)}°"
+        return mark, inputs
 
     def concrete(self, form: Form) -> bool:
         """True when the form has a number in every state."""
