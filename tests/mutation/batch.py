@@ -72,8 +72,9 @@ def kept(path: Path | None) -> dict[str, Judged]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if entry.pop("version") == now:
-            found[entry.pop("id")] = Judged(**{**entry, "codes": tuple(entry["codes"])})
+        name, made_by = entry.pop("id"), entry.pop("version")
+        if made_by == now:
+            found[name] = Judged(**{**entry, "codes": tuple(entry["codes"])})
     return found
 
 

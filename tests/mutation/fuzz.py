@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mutation.cases import Case
-from mutation.judge import must_show, run
+from mutation.judge import examples, must_show, run
 from reading import HEADER, read
 from tilewright.expand import expand_policies
 from tilewright.printer import module_source
@@ -145,8 +145,8 @@ def attacked(seed: int) -> tuple[str, str]:
     if report.verdict == "proved":
         _, failure = run(unit.kernel, case)
         return "proved", failure
-    if report.verdict == "refuted" and must_show(report):
-        _, failure = run(unit.kernel, case)
+    if report.verdict == "refuted" and must_show(report, unit.kernel):
+        _, failure = run(unit.kernel, case, examples(report))
         return "refuted", "" if failure else "no run shows what was refuted"
     return report.verdict, ""
 

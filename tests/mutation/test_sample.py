@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from mutation import batch
 from mutation.__main__ import summary
+from mutation.batch import OutOfTime, judged, kept, share
 from mutation.cases import CASES, EXAMPLES
 from mutation.fuzz import attacked
 from mutation.judge import Judged, jobs, judge, run
@@ -50,19 +53,51 @@ def test_an_edit_changes_one_place() -> None:
 
 def test_the_summary_counts_kills_among_those_that_are_not_equivalent() -> None:
     outcomes = ["clean", "refused", "refuted", "refuted", "survivor", "equivalent", "false alarm"]
-    judged = [Judged("k", "written", "" if o == "clean" else "edit", 1, o, "") for o in outcomes]
-    assert summary(judged) == "killed 3 of 4 (75.0 %), false alarms 1, equivalent 1"
+    found = [Judged("k", "written", "" if o == "clean" else "edit", 1, o, "") for o in outcomes]
+    assert summary(found) == "killed 3 of 4 (75.0 %), false alarms 1, equivalent 1"
+
+
+def test_shares_are_all_of_it_once() -> None:
+    work = [("k", "written", "edit", i, "") for i in range(7)]
+    parts = [share(work, f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(job for part in parts for job in part) == work
+    assert share(work, "") == work
+    for wrong in ("0/3", "4/3", "1", "a/b"):
+        with pytest.raises(ValueError, match="a share is i/n"):
+            share(work, wrong)
+
+
+def test_a_later_run_takes_up_what_an_earlier_one_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, path = jobs("multiply_add")[:3], tmp_path / "mutants.jsonl"
+    first = list(judged(work[:2], 1, 60.0, path, None))
+    assert len(path.read_text().splitlines()) == len(first) == 2
+    with path.open("a") as file:
+        file.write('{"id": "torn')
+    assert len(kept(path)) == 2
+    again = list(judged(work, 1, 60.0, path, 0.0))
+    assert again[:2] == first or again[:2] == first[::-1]
+    assert len(again) == 2, "nothing new begins once the time is up"
+    monkeypatch.setattr(batch, "version", lambda: "another")
+    assert kept(path) == {}
+
+
+def test_a_mutant_that_takes_too_long_is_not_decided() -> None:
+    with pytest.raises(OutOfTime), batch._limit(0.05):
+        while True:
+            pass
+    one = batch._timed(jobs("gemm_sm80")[1], 0.01)
+    assert (one.outcome, one.verdict) == ("undecided", "timeout")
+    assert summary([one]) == "killed 0 of 1 (0.0 %), false alarms 0, equivalent 0"
 
 
 def test_a_sample_of_mutants_is_killed_and_no_clean_kernel_is_refuted() -> None:
     work = [j for name in ("softmax", "layer_norm", "sum_of_parts", "gemm_sm80") for j in jobs(name)]
     clean, edited = [w for w in work if not w[2]], [w for w in work if w[2]]
-    judged = [judge(*w) for w in (*clean, *random.Random(1).sample(edited, SAMPLE))]
-    assert all(j.outcome == "clean" for j in judged[: len(clean)])
-    assert not [j for j in judged if j.outcome == "false alarm"]
-    survivors = [(j.kernel, j.operator, j.line, j.verdict, j.failure) for j in judged if j.outcome == "survivor"]
-    assert len([s for s in survivors if s[3] == "proved"]) <= 2, survivors
-    assert len(survivors) <= SAMPLE // 4, survivors
+    found = [judge(*w) for w in (*clean, *random.Random(1).sample(edited, SAMPLE))]
+    assert all(j.outcome == "clean" for j in found[: len(clean)])
+    assert not [j for j in found if j.outcome == "false alarm"]
+    survivors = [(j.kernel, j.operator, j.line, j.verdict, j.failure) for j in found if j.outcome == "survivor"]
+    assert not survivors
 
 
 def test_verdicts_on_random_kernels_hold() -> None:
