@@ -114,10 +114,15 @@ def _timed(job: Job, seconds: float) -> Judged:
         with _limit(seconds):
             return judge(*job)
     except OutOfTime:
-        kernel, level, operator, line, text = job
-        return Judged(
-            kernel, level, operator, line, "undecided", "timeout", failure=f"not within {seconds:g} s", text=text
-        )
+        return _open(job, "timeout", f"not within {seconds:g} s")
+    except Exception as error:
+        # One mutant that breaks the judge must not take the others with it.
+        return _open(job, "error", f"{type(error).__name__}: {error}")
+
+
+def _open(job: Job, verdict: str, why: str) -> Judged:
+    kernel, level, operator, line, text = job
+    return Judged(kernel, level, operator, line, "undecided", verdict, failure=why, text=text)
 
 
 @contextmanager
