@@ -144,3 +144,16 @@ def test_a_kernel_without_its_text_has_a_reference_too() -> None:
     assert only.kernel is not None
     assert check_kernel(only.kernel, reference="A + B").verdict == "refuted"
     assert check_kernel(only.kernel).verdict == "proved"
+
+
+def test_a_fault_that_the_interpreter_runs_into_is_not_made_up_for_by_other_sizes() -> None:
+    text = kernel("a + tw.where((n * 32 + tw.arange(32) < 40)[None, :], 0.0, tw.load_shared(tile))", "A")
+    text = text.replace("    for m, n", "    tile = tw.shared(f32, (8, 32))\n    for m, n")
+    only = unit(text)
+    assert only.kernel is not None, only.problems
+    explicit = expand(only.kernel)
+    comparison = Comparison(
+        explicit, parse_reference("A", [a.name for a in explicit.arguments], outputs(explicit), explicit.sizes)
+    )
+    assert comparison.first_difference(10.0) is None
+    assert "the interpreter stops" in comparison.failed and "uninitialized" in comparison.failed

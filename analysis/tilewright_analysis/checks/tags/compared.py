@@ -46,6 +46,8 @@ _SMALLER = 24
 _SECONDS = 1.0
 # Tiles along every size, multiplied and added up over all runs.
 _ALL_STEPS = 80
+# Where a run takes long, the first ones must do: all kinds of elements, and a size of two tiles along every axis.
+_LEAST, _ENOUGH_SECONDS = 8, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,15 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 
 
 class Comparison:
-    """A kernel beside its reference. `failed` says why they could not be compared, if they could not at any sizes."""
+    """A kernel beside its reference. `failed` says why they could not be compared, if they could not at any sizes.
+
+    `stopped` is the fault that the interpreter ran into, at whatever sizes.
+    """
 
     def __init__(self, kernel: ir.Kernel, reference: Reference) -> None:
         self.kernel, self.reference = kernel, reference
         self.compiled: Compiled = compile_kernel(kernel, Limits(events=200_000))
-        self.failed = ""
+        self.failed, self.stopped = "", ""
         self._narrow = _computed_in(kernel)
         # What is computed in floating point and rounded to integers may fall to either side.
         self._rounding = int(any(isinstance(t, TileType) and t.dtype.is_float for t in kernel.types.values()))
@@ -103,17 +108,21 @@ class Comparison:
 
     def first_difference(self, seconds: float) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
-        end = thread_time() + seconds
+        begin = thread_time()
+        end = begin + seconds
         tiles, taken = counted_tiles(self.kernel), 0
-        for sizes, kind in trials(self.kernel, large=not self._narrow & _SMALL):
+        for number, (sizes, kind) in enumerate(trials(self.kernel, large=not self._narrow & _SMALL)):
             taken += steps(sizes, tiles)
-            if thread_time() > end or taken > _ALL_STEPS:
+            late = number >= _LEAST and thread_time() > begin + _ENOUGH_SECONDS
+            if late or thread_time() > end or taken > _ALL_STEPS:
                 break
             found = self.difference(sizes, kind)
             if found is not None:
                 return self._smaller(found, end + seconds)
         if self._agreed:
             self.failed = ""
+        # That it runs into a fault at some sizes is not made up for by others.
+        self.failed = self.stopped or self.failed
         return None
 
     def difference(self, sizes: Mapping[str, int], kind: str) -> Difference | None:
@@ -128,7 +137,7 @@ class Comparison:
             self.failed = f"{error}"
             return None
         except Violation as violation:
-            self.failed = f"the interpreter stops, {_text(sizes)}: {violation}"
+            self.stopped = f"the interpreter stops, {_text(sizes)}: {violation}"
             return None
         except (ArgumentError, ex.EvaluationError, ArithmeticError, ValueError) as error:
             self.failed = f"{error}"
