@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -19,6 +19,9 @@ from tilewright_analysis.async_.places import Coordinate as Coordinate
 from tilewright_analysis.async_.places import Place as Place
 from tilewright_analysis.async_.places import Scalar as Scalar
 from tilewright_analysis.async_.places import Slot as Slot
+
+if TYPE_CHECKING:
+    from tilewright_analysis.async_.turns import Turn
 
 PRIMITIVE: dict[str, str] = {
     "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "//": "({} // {})", "%": "({} % {})", "^": "({} ^ {})",
@@ -114,10 +117,11 @@ class Instr:
 
 @dataclass(slots=True, eq=False)
 class SetScalar(Instr):
-    """Assign a slot."""
+    """Assign a slot; `step`: what it adds to the slot itself, if that is all it does."""
 
     slot: int
     value: Scalar
+    step: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -392,3 +396,5 @@ class Program:
     tracked: frozenset[str] = frozenset()
     # Loops, by oracle, whose first tiles are read ahead of loops, and how many may be.
     ahead: Mapping[int, int] = field(default_factory=dict[int, int])
+    # Rings that may be turned in a normal form.
+    turns: tuple[Turn, ...] = ()

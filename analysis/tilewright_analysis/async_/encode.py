@@ -27,6 +27,7 @@ from tilewright_analysis.async_.origins import Source, guesses, read_ahead, sour
 from tilewright_analysis.async_.scalars import Scalars
 from tilewright_analysis.async_.shifts import classify
 from tilewright_analysis.async_.tables import Tables, families, same_registers
+from tilewright_analysis.async_.turns import turns
 
 
 def encode(kernel: ir.Kernel) -> c.Program:
@@ -61,7 +62,8 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
         roles = [ir.Role("", kernel.warps, None, tuple(rest))]
     loads = sources(kernel.body)
     early = {name: tables.buffers[name].stages for name in read_ahead(kernel.body) if name in tables.buffers}
-    encoded = [_RoleEncoder(tables, role, loads, early).encode() for role in roles]
+    encoders = [_RoleEncoder(tables, role, loads, early) for role in roles]
+    encoded = [e.encode() for e in encoders]
     if sum(o.is_programs for o in tables.oracles) > 1:
         raise Unsupported("the roles run different grids, so their tiles cannot be matched", kernel.span)
     alike, limits = families(tables)
@@ -69,6 +71,7 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
         [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), same_registers(kernel),
         tag_space.mentioned(kernel), tables.ahead,
+        turns(encoded, [e.ring_uses for e in encoders], [e.uses.pinned() for e in encoders]),
     )  # fmt: skip
 
 
@@ -169,7 +172,9 @@ class _RoleEncoder(Scalars):
         self.uses.assigned.append(("$" + stmt.dst, form))
         scalar, used = self.compiled(value)
         target = self.slot("$" + stmt.dst)
-        self.emit(c.SetScalar(target, scalar, stmt=stmt, uses=used, sets=target))
+        counted = forms.add(form, forms.atom(ex.Var("$" + stmt.dst)), -1)
+        step = int(counted.const) if counted.is_constant else None
+        self.emit(c.SetScalar(target, scalar, step, stmt=stmt, uses=used, sets=target))
 
     def program_loop(self, stmt: ir.Programs) -> None:
         self.programs += 1

@@ -17,6 +17,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.motion import Motion
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tags import OLD, Axis, Cover, Fixed, Func, Slopes, Tag, Value
+from tilewright_analysis.async_.turned import Turned
 
 Key = tuple[Hashable, ...]
 
@@ -58,19 +59,22 @@ class Normalizer:
         def token(t: int | None) -> int:
             return -1 if t is None else ids.setdefault(t, len(ids))
 
+        turned = self._turned(s)
         out: list[Hashable] = []
-        for rows in s.accesses.values():
-            ordered = sorted(rows, key=lambda r: (r.low, r.high, r.write, r.generic, r.process, r.queue))
+        for name, rows in s.accesses.items():
+            ordered = sorted(
+                ((turned.rows(name, r.low), r.high - r.low, r.write, r.generic, r.process, turned.queue(r.queue)), i)
+                for i, r in enumerate(rows)
+            )
             out.append(
                 tuple(
-                    (r.low, r.high, r.write, r.generic, token(r.token), token(r.fence), r.process, r.queue, r.turn,
-                     r.instr.number if r.generic else -1)
-                    for r in ordered
+                    (*where, token(r.token), token(r.fence), r.turn, r.instr.number if r.generic else -1)
+                    for where, i in ordered for r in (rows[i],)
                 )
             )  # fmt: skip
-        for b in s.phases:
+        for b, more in turned.phases(s):
             waits = tuple((process, token(t)) for process, t in sorted(b.waits))
-            out.append((b.completed % 2, b.pending, b.tx, token(b.end), token(b.end_before), waits))
+            out.append(((b.completed + more) % 2, b.pending, b.tx, token(b.end), token(b.end_before), waits))
 
         mixed = self.program.mixed
         ways: dict[tuple[int, int], set[Slopes]] = {}  # how the live coordinates of each mixed dimension move
@@ -146,8 +150,8 @@ class Normalizer:
             live = p.role.live_tiles[p.pc]
             out.append(tuple((n, value(p.tiles[n])) for n in live if n in p.tiles))
             out.append(tuple((n, token(v.reader)) for n, v in sorted(p.tiles.items()) if n not in live))
-            out.append(self._scalars(p, base))
-        for place, v in sorted(s.content.items()):
+            out.append(self._scalars(p, base, turned))
+        for place, v in sorted(((turned.place(*at), v) for at, v in s.content.items()), key=lambda entry: entry[0]):
             out.append((place, value(v)))
         for instance, (low, high) in sorted(s.oracles.items()):
             out.append(self._oracle(s, instance, low, high, base))
@@ -162,7 +166,7 @@ class Normalizer:
             s.exact = all(at <= self._held_up_to for _, _, at in positions)
             out.append(tuple(positions) if s.exact else "far")
         tokens = list(ids)
-        return tuple(out), self._knowledge(s, ids), tokens
+        return tuple(out), self._knowledge(s, ids, turned), tokens
 
     def _far(self, s: State, base: dict[Instance, int]) -> frozenset[Instance]:
         """Instances whose base is neither the position, held as it is, of a process that is in the loop, nor a trip
@@ -196,7 +200,7 @@ class Normalizer:
             mask = next(sets)
             return {t for i, t in enumerate(tokens) if mask >> i & 1}
 
-        for b in s.phases:
+        for b, _ in self._turned(s).phases(s):
             b.bringing = unpack()
             b.handed = frozenset(unpack())
         for p in s.processes:
@@ -204,7 +208,10 @@ class Normalizer:
 
     # ------------------------------------------------------------------------------------------- parts
 
-    def _knowledge(self, s: State, ids: dict[int, int]) -> list[int]:
+    def _turned(self, s: State) -> Turned:
+        return Turned(self.program, s)
+
+    def _knowledge(self, s: State, ids: dict[int, int], turned: Turned) -> list[int]:
         """The knowledge sets as masks; tokens that nothing refers to are dropped from the state."""
         live = ids.keys()
 
@@ -215,7 +222,7 @@ class Normalizer:
             return bits
 
         result: list[int] = []
-        for b in s.phases:
+        for b, _ in turned.phases(s):
             b.bringing &= live
             b.handed = b.handed & live
             result.append(mask(b.bringing))
@@ -229,7 +236,7 @@ class Normalizer:
             result.append(mask(p.tensor))
         return result
 
-    def _scalars(self, p: Process, base: dict[Instance, int]) -> Hashable:
+    def _scalars(self, p: Process, base: dict[Instance, int], turned: Turned) -> Hashable:
         out: list[Hashable] = []
         modes = p.role.modes
         for loop in p.role.loops:
@@ -244,7 +251,7 @@ class Normalizer:
                 relative = i - loop.offset - base[loop.oracle, outer]
             out.append((relative, reduced))
         for slot in p.role.live_slots[p.pc]:
-            v, mode = p.env[slot], modes[slot]
+            v, mode = p.env[slot] + turned.counter(p.role, slot), modes[slot]
             out.append(v if mode is None else (v % mode[0], min(v, mode[1])))
         return tuple(out)
 

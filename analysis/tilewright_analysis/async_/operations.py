@@ -60,11 +60,14 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         buffer = scalars.t.buffers[ref.buffer]
         text = ref.buffer if buffer.stages == 1 else f"{ref.buffer}[{ex.show(ref.stage)}]"
         text += ".T" * ref.transposed
+        scalars.used(ref.buffer, buffer.stages, ref.stage, None, stmt.span)
         return c.Place(buffer, scalar(ref.stage, "stage"), text, ref.transposed)
 
     def slot(ref: ir.BarRef) -> c.Slot:
         barrier = scalars.t.barriers[ref.barrier]
         text = ref.barrier if barrier.slots == 1 else f"{ref.barrier}[{ex.show(ref.slot)}]"
+        waited = stmt.parity if isinstance(stmt, ir.BarrierWait) else None
+        scalars.used(ref.barrier, barrier.slots, ref.slot, waited, stmt.span)
         return c.Slot(barrier, scalar(ref.slot, "slot"), text)
 
     def shape(name: str) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.opaque import assigned, loads, read
 from tilewright_analysis.async_.shifts import Uses
 from tilewright_analysis.async_.tables import Tables
+from tilewright_analysis.async_.turns import Use
 
 
 class Scalars:
@@ -25,6 +26,7 @@ class Scalars:
         self.t = tables
         self.slots: dict[str, int] = {}
         self.uses = Uses()
+        self.ring_uses: list[Use] = []
         self.env: dict[str, Form] = {}
         self.mutable: set[str] = set()
         self.settled: frozenset[str] = frozenset()
@@ -103,8 +105,15 @@ class Scalars:
         if not self.concrete(form):
             raise Unsupported(f"the {what} `{ex.show(expr)}` depends on sizes or the program number", span)
         value = forms.to_expr(form)
+        if what in ("stage", "slot", "parity"):
+            self.uses.turning.add(len(self.uses.exact))
         self.uses.exact.append(value)
         return self.compiled(value)
+
+    def used(self, name: str, count: int, index: ex.Expr, parity: ex.Expr | None, span: Span) -> None:
+        """Note that a statement uses a stage of a buffer or a slot of a barrier, and the parity it waits for."""
+        at = forms.to_expr(self.form(index, span))
+        self.ring_uses.append(Use(name, count, at, forms.to_expr(self.form(parity, span)) if parity else None))
 
     def compiled(self, value: ex.Expr) -> tuple[c.Scalar, frozenset[int]]:
         """A concrete expression as a function, and the slots it reads."""

@@ -30,6 +30,12 @@ class Uses:
     exact: list[ex.Expr] = field(default_factory=list[ex.Expr])
     assigned: list[tuple[str, Form]] = field(default_factory=list[tuple[str, Form]])
     positions: set[str] = field(default_factory=set[str])
+    # Which of the exact ones are stages, slots and parities.
+    turning: set[int] = field(default_factory=set[int])
+
+    def pinned(self) -> list[ex.Expr]:
+        """The exact ones that are neither stages nor slots nor parities."""
+        return [e for i, e in enumerate(self.exact) if i not in self.turning]
 
 
 class _NotPeriodic(Exception):

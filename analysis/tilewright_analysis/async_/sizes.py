@@ -60,7 +60,8 @@ class _Solver:
         # Where each program takes one tile: the number of programs, if sizes alone give it.
         grids = [s.count for s in ir.walk(program.kernel.body) if isinstance(s, ir.Programs) and not s.persistent]
         known = bool(grids) and ex.names(grids[0]) <= set(self.names) and not any(ex.items(grids[0]))
-        self.grid = self.scalar(grids[0]) if known else None
+        self.count = grids[0] if known else ex.Int(1)
+        self.grid = self.scalar(self.count) if known else None
 
     def scalar(self, expr: ex.Expr) -> c.Scalar:
         return c.compile_scalar(expr, self.slots)
@@ -203,7 +204,7 @@ class _Solver:
         """The numbers by which each size is divided anywhere."""
         steps: dict[str, set[int]] = {n: set() for n in self.names}
         exprs = [o.trip.expr for o in self.program.oracles]
-        exprs += [forms.to_expr(s) for s in self.program.symbols]
+        exprs += [*(forms.to_expr(s) for s in self.program.symbols), self.count]
         for e in exprs:
             for part in ex.walk(e):
                 match part:
