@@ -29,6 +29,19 @@ class Decision:
     missing: str = ""
 
 
+# What holds, holds in every kernel: after an edit most questions of a kernel are those that it had before.
+_PROVED: dict[Question, Decision] = {}
+_MOST_PROVED = 20_000
+
+
+def _remember(question: Question, decision: Decision) -> Decision:
+    if decision.verdict == "proved":
+        if len(_PROVED) >= _MOST_PROVED:
+            _PROVED.clear()
+        _PROVED[question] = decision
+    return decision
+
+
 class Decider:
     """Decides the questions of one kernel. `effort` bounds each call to z3, in its own units.
 
@@ -137,9 +150,10 @@ class Decider:
 
     def _quick(self, question: Question) -> Decision:
         """With little effort: proved, refuted by a model that is not checked yet, or unknown."""
-        quick = self._quickly.get(question)
+        quick = self._quickly.get(question) or _PROVED.get(question)
         if quick is None:
             quick = self._quickly[question] = self._try(question)
+            _remember(question, quick)
         return quick
 
     def _try(self, question: Question) -> Decision:
@@ -174,7 +188,7 @@ class Decider:
             reply = self._z3().solve(attempt, self._effort)
             reason = reply.reason
             if reply.answer == "holds":
-                return Decision("proved", "z3")
+                return _remember(question, Decision("proved", "z3"))
             if reply.model is not None and attempt is question:
                 return self._refuted(question, reply.model, "z3")
         return Decision("unknown", missing=reason)
