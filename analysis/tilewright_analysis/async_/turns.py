@@ -74,6 +74,9 @@ def turns(roles: list[c.RoleCode], uses: list[list[Use]], pinned: list[list[ex.E
                 fixed.add(use.name)
         fixed |= {(number, n) for e in pinned[number] for n in ex.names(e)}
         fixed |= {(number, n) for n in role.slots if not _counts(role, n)}
+        # What goes into another scalar would turn without it.
+        passed_on = {slot for o in role.code if isinstance(o, c.SetScalar) and o.step is None for slot in o.uses}
+        fixed |= {(number, n) for n, slot in role.slots.items() if slot in passed_on}
     groups: dict[Counter | str, set[Counter | str]] = {}
     for member in list(parents):
         groups.setdefault(root(member), set()).add(member)
