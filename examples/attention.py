@@ -6,8 +6,10 @@ compute half of the rows each, and the scores of the next block are multiplied w
 `attention_instructions.py` is nearly what it expands to.
 
 Only blocks that cross the last key or the diagonal are masked, and under a causal mask the loop ends at the diagonal:
-the verifier shows that what it leaves out would have been zero. Heads of 64, 96, 128 and 256 are known to work; larger
-ones want smaller blocks of keys. GROUP query heads share keys and values.
+the verifier shows that what it leaves out would have been zero. GROUP query heads share keys and values.
+
+Other heads: D = 64 is fastest with BM=192 and consumers=3, D = 96 with turns=True, D = 256 needs BN=64. Without a mask
+persistent=True is a little faster (docs/measurements.md).
 """
 
 import tilewright as tw
@@ -58,8 +60,9 @@ def attention(
     STAGES: Const = 2,
     CAUSAL: Const = 0,  # 1: queries see keys up to their own place
 ):
-    for head, i in tw.tiles(HEADS * GROUP, tw.cdiv(M, BM)):
-        row = i * BM
+    tw.assume(HEADS * GROUP < 65536)
+    for head, i in tw.tiles(HEADS * GROUP, tw.cdiv(M, BM), order=tw.grouped(8)):
+        row = (tw.cdiv(M, BM) - 1 - i) * BM  # causal tiles with the most keys first, those of 8 heads side by side
         q = tw.load(Q[head].tile((row, 0), (BM, D)), via="tma")
         m = tw.full(f32, (BM,), -tw.inf)
         total = tw.zeros(f32, (BM,))

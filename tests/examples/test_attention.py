@@ -26,9 +26,20 @@ def causal(text: str) -> str:
     return text.replace("CAUSAL: Const = 0", "CAUSAL: Const = 1")
 
 
+# What is fastest for heads of other sizes.
+CHOICES = {
+    64: (("BM: Const = 128", "BM: Const = 192"), ("consumers=2", "consumers=3, turns=True")),
+    96: (("consumers=2", "consumers=2, turns=True"),),
+    256: (("BN: Const = 128", "BN: Const = 64"),),
+}
+
+
 def heads(size: int, element: str = "f16") -> str:
     text = POLICY.replace("D: int = 128", f"D: int = {size}").replace("f16", element)
-    return text.replace("BN: Const = 128", f"BN: Const = {64 if size == 256 else 128}")
+    for before, after in CHOICES[size]:
+        assert before in text
+        text = text.replace(before, after)
+    return text
 
 
 CAUSAL = causal(INSTRUCTIONS)

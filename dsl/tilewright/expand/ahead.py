@@ -29,7 +29,7 @@ _FIRST, _BETWEEN, _LAST = range(3)
 
 
 def ahead(ring: Ring, resident: Resident, bounds: Bounds) -> ir.Block:
-    """The loop with what comes before and after it; `bounds` are those of scalars."""
+    """The loop with what comes before and after it; `bounds` are least values of scalars."""
     loop, span = ring.loop, ring.loop.span
     parts = _Parts(ring, resident)
     out = (

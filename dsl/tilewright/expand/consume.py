@@ -18,7 +18,7 @@ from tilewright.source import Span
 
 
 def compute_loop(ring: Ring, resident: Resident, bounds: Bounds) -> ir.Block:
-    """The loop, and what comes before and after it; `bounds` are those of scalars."""
+    """The loop, and what comes before and after it; `bounds` are least values of scalars."""
     match ring.plan.kind:
         case "flight":
             return _in_flight(ring, resident)

@@ -23,7 +23,7 @@ from tilewright.expand.resident import copies, references, resident_tiles, start
 from tilewright.expand.rings import load_loop, make_ring
 from tilewright.expand.rows import PART
 from tilewright.ir import nodes as ir
-from tilewright.ir.bounds import bounds_in
+from tilewright.ir.bounds import least_values
 from tilewright.ir.expr import Int
 from tilewright.ir.substitution import substituted
 from tilewright.ir.tagging import holders
@@ -45,7 +45,7 @@ def expand_split(kernel: ir.Kernel, block: ir.Block, names: Names, consumers: in
     allocations: list[ir.Stmt] = []
     tiles = resident_tiles(block, names, consumers, allocations)
     block, turned = without_transposes(block, tiles)
-    bounds = bounds_in(block, kernel.body)
+    bounds = least_values(block)
     loops = split_pipelines(block)
     operands = frozenset(references(tiles, turned, 0))
     rings = {id(loop): make_ring(block, loop, names, allocations, operands) for loop in loops}

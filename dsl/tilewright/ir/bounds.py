@@ -1,54 +1,38 @@
-"""Bounds of scalar expressions from what every launch guarantees: sizes are at least 1, tiles below their number."""
+"""Lower bounds of scalar expressions from what every launch guarantees: sizes are at least 1."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Expr
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What is known of scalars: values that they are at `least`, and expressions that they are `below`."""
-
-    least: Mapping[str, int]
-    below: Mapping[str, Expr]
+Bounds = Mapping[str, int]
+"""Least values of scalars, where they are known."""
 
 
-def bounds_in(block: ir.Block, policy: ir.Block) -> Bounds:
-    """Bounds of the scalars that have one definition in `block`, whose grid is that of `policy`."""
-    below: dict[str, Expr] = {}
-    for stmt in ir.walk(policy):
-        match stmt:
-            case ir.Tiles(vars=names, counts=counts):
-                below.update(zip(names, counts, strict=True))
-            case ir.Programs(var=name, count=count):
-                below[name] = count
-            case _:
-                pass
+def least_values(block: ir.Block) -> Bounds:
+    """Lower bounds of the scalars that have one definition in `block`, where they are found."""
     written = Counter(n for s in ir.walk(block) for n in (getattr(s, "dst", None), getattr(s, "var", None)) if n)
-    found: dict[str, int] = {name: 0 for name in below if written[name] == 1}
-    known = Bounds(found, below)
+    bounds: dict[str, int] = {}
     for stmt in ir.walk(block):
         match stmt:
-            case ir.Assign(dst=name, value=value) if name not in found:
-                low = least(value, known)
+            case ir.Assign(dst=name, value=value):
+                low = least(value, bounds)
             case ir.For(var=name, lo=lo) | ir.Pipeline(var=name, lo=lo):
-                low = least(lo, known)
+                low = least(lo, bounds)
             case ir.Programs(var=name):
                 low = 0
             case _:
                 continue
         if low is not None and written[name] == 1:
-            found[name] = low
-    return known
+            bounds[name] = low
+    return bounds
 
 
-def least(expr: Expr, known: Bounds) -> int | None:
+def least(expr: Expr, bounds: Bounds) -> int | None:
     """A lower bound of `expr`; None where none is found."""
     match expr:
         case ex.Int(value):
@@ -56,28 +40,16 @@ def least(expr: Expr, known: Bounds) -> int | None:
         case ex.Size(least=value):
             return value
         case ex.Var(name):
-            return known.least.get(name)
+            return bounds.get(name)
         case ex.Bin("-", lhs, ex.Int(value)):
-            low = least(lhs, known)
+            low = least(lhs, bounds)
             return None if low is None else low - value
-        case ex.Bin("-", lhs, ex.Var(name)) if name in known.least and name in known.below:
-            # A coordinate from the end: count - 1 - i.
-            return _from_the_end(lhs, known.below[name])
         case ex.Bin(op, lhs, rhs):
-            return _least(op, least(lhs, known), least(rhs, known), isinstance(rhs, ex.Int))
+            return _least(op, least(lhs, bounds), least(rhs, bounds), isinstance(rhs, ex.Int))
         case ex.Not():
             return 0
         case _:
             return None
-
-
-def _from_the_end(end: Expr, count: Expr) -> int | None:
-    """A lower bound of `end - i` for i below `count`."""
-    match end:
-        case ex.Bin("-", whole, ex.Int(value)) if whole == count:
-            return 1 - value
-        case _:
-            return 1 if end == count else None
 
 
 def _least(op: ex.Op, a: int | None, b: int | None, constant: bool) -> int | None:
