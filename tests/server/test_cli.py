@@ -301,7 +301,10 @@ def test_constants_and_target_pick_the_instance(
 def test_a_constant_or_target_that_does_not_exist_is_wrong_usage(write: Callable[..., str], tilewright: Run) -> None:
     name = write(HEADER + elementwise("square"))
     status, _, err = tilewright("check", name, "--const", "BN=64")
-    assert (status, err) == (2, "tilewright: --const BN: no kernel has this compile-time argument; there are BLOCK, warps\n")
+    assert (status, err) == (
+        2,
+        "tilewright: --const BN: no kernel has this compile-time argument; there are BLOCK, warps\n",
+    )
     status, _, err = tilewright("check", name, "--target", "sm_12")
     assert status == 2
     assert err.startswith("tilewright: unknown target sm_12; there are ")
