@@ -160,8 +160,11 @@ class Tags:
         fixed = united(a.fixed, b.fixed)
         if isinstance(along, Tag):
             along = blocks.counted(self.program, s, along, self._around(p))
+            # An index that moves along with the contraction, as that of a scale for each group, is one of its parts.
+            loops = {way[:2] for way in along.slopes}
+            at = tuple(f for f in fixed if not all(any(w[:2] in loops for w in t.slopes) for t in f.at) or not f.at)
             start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text,
-                          f"{a.source} @ {b.source}", fixed=fixed)  # fmt: skip
+                          f"{a.source} @ {b.source}", fixed=at)  # fmt: skip
             covers = self._contracted(s, p, o, covers, along, depth, start)
         tags: Named = ()
         if self.program.tracked:

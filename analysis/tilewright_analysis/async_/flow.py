@@ -2,16 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from tilewright.ir import nodes as ir
+from tilewright.ir.shapes import reshaped_axes
 from tilewright_analysis.async_ import code as c
 
-Dims = frozenset[tuple[int | None, ...]]
+# For each axis the dimensions that it may be of; an axis without any has no coordinate, or one that a reshape lost.
+Axes = tuple[frozenset[int], ...]
+_NONE: frozenset[int] = frozenset()
 
 
 def _instructions(role: c.RoleCode) -> Iterator[c.Instr]:
     for o in role.code:
         yield from (*o.then, *o.orelse) if isinstance(o, c.Choice) else (o,)
+
+
+def _joined(one: Axes, other: Axes) -> Axes:
+    """What an axis may be of when the value is one or the other."""
+    if len(one) != len(other):
+        return one if len(one) > len(other) else other
+    return tuple(a | b for a, b in zip(one, other, strict=True))
+
+
+def _elementwise(operands: Sequence[tuple[Axes, tuple[int, ...]]], shape: tuple[int, ...]) -> Axes:
+    """Axes of operands that are broadcast along one only scale: they are not those of the result."""
+    axes: Axes = (_NONE,) * len(shape)
+    for dims, own in operands:
+        shift = len(shape) - len(own)
+        mine = [_NONE] * len(shape)
+        for i, found in enumerate(dims):
+            if own[i] == shape[i + shift]:
+                mine[i + shift] = found
+        axes = _joined(axes, tuple(mine))
+    return axes
+
+
+def _computed(op: ir.Compute, operands: Sequence[tuple[Axes, tuple[int, ...]]], shape: tuple[int, ...]) -> Axes:
+    """The axes of the result of an operation. Of one without a rule nothing is known."""
+    if not operands:
+        return ()
+    (first, old), axis = operands[0], op.axis or 0
+    if op.op in ir.ELEMENTWISE or op.op == "broadcast":
+        return _elementwise(operands, shape)
+    if not first:
+        return ()
+    match op.op:
+        case "transpose":
+            return first[::-1]
+        case "permute":
+            return tuple(first[i] for i in op.order)
+        case "expand_dims":
+            return (*first[:axis], _NONE, *first[axis:])
+        case "half":
+            return first[:-1]
+        case "join":
+            return (*_elementwise(operands, shape[:-1]), _NONE)
+        case "reshape":
+            return tuple(_NONE if s.kept is None else first[s.kept] for s in reshaped_axes(old, shape)[0])
+        case name if name in ir.REDUCTIONS:
+            return (*first[:axis], *((_NONE,) if op.keep else ()), *first[axis + 1 :])
+        case name if name == "convert_layout" or name in ir.SCANS:
+            return first
+        case _:
+            return ()
+
+
+def _of_box(box: c.Box) -> Axes:
+    return tuple(frozenset((d,)) for d in box.dims)
 
 
 def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[int]]:
@@ -20,23 +78,24 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
     A fixpoint over names and buffers of all roles: the dimensions of axes come from views, a product contracts the last
     axis of its left operand, everything else passes its operands' contractions on.
     """
-    axes: dict[str, Dims] = {}
+    axes: dict[str, Axes] = {}
     done: dict[str, frozenset[int]] = {}
     needs: dict[tuple[str, int], frozenset[int]] = {}
     changed = True
 
-    def put(name: str, dims: Dims, contracted: frozenset[int]) -> None:
+    def put(name: str, dims: Axes, contracted: frozenset[int]) -> None:
         nonlocal changed
-        if not dims <= axes.get(name, frozenset()) or not contracted <= done.get(name, frozenset()):
-            axes[name] = axes.get(name, frozenset()) | dims
-            done[name] = done.get(name, frozenset()) | contracted
-            changed = True
+        before = axes.get(name, ()), done.get(name, _NONE)
+        axes[name], done[name] = _joined(before[0], dims), before[1] | contracted
+        changed = changed or before != (axes[name], done[name])
 
-    none: Dims = frozenset()
+    def stage(place: c.Place) -> Axes:
+        held = axes.get(place.buffer.name, ())
+        return held[::-1] if place.transposed else held
 
-    def stage(place: c.Place) -> Dims:
-        held = axes.get(place.buffer.name, none)
-        return frozenset(d[::-1] for d in held) if place.transposed else held
+    def product(left: Axes, right: Axes) -> tuple[Axes, frozenset[int]]:
+        left, right = left or (_NONE, _NONE), right or (_NONE, _NONE)
+        return (left[0], right[-1]), left[-1] | right[0]
 
     while changed:
         changed = False
@@ -48,45 +107,32 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
             for o in _instructions(role):
                 match o:
                     case c.TmaLoad(box=box, dst=dst) | c.CpAsync(box=box, dst=dst):
-                        put(dst.buffer.name, frozenset({box.dims}), frozenset())
+                        put(dst.buffer.name, _of_box(box), _NONE)
                     case c.Load(box=box, dst=name):
-                        put(tile(name), frozenset({box.dims}), frozenset())
+                        put(tile(name), _of_box(box), _NONE)
                     case c.SharedLoad(dst=name, src=src):
-                        put(tile(name), stage(src), done.get(src.buffer.name, frozenset()))
+                        put(tile(name), stage(src), done.get(src.buffer.name, _NONE))
                     case c.SharedStore(dst=dst, src=name):
-                        contracted = done.get(tile(name), frozenset())
-                        put(dst.buffer.name, axes.get(tile(name), none), contracted)
+                        contracted = done.get(tile(name), _NONE)
+                        put(dst.buffer.name, axes.get(tile(name), ()), contracted)
                         needs[role.name, o.number] = contracted
                     case c.Wgmma() | c.Mma():
-                        if isinstance(o, c.Wgmma):
-                            left = axes.get(tile(o.a), none) if isinstance(o.a, str) else stage(o.a)
-                            right = stage(o.b)
-                        else:
-                            left, right = axes.get(tile(o.a), none), axes.get(tile(o.b), none)
-                        inner = {d[-1] for d in left if d} | {d[0] for d in right if d}
-                        over = frozenset(d for d in inner if d is not None)
-                        acc = done.get(tile(o.acc), frozenset())
-                        rows = {d[0] for d in left} or {None}
-                        columns = {d[-1] for d in right} or {None}
-                        put(tile(o.dst), frozenset((r, k) for r in rows for k in columns), over | acc)
+                        left = axes.get(tile(o.a), ()) if isinstance(o.a, str) else stage(o.a)
+                        right = axes.get(tile(o.b), ()) if isinstance(o.b, str) else stage(o.b)
+                        dims, over = product(left, right)
+                        put(tile(o.dst), dims, over | done.get(tile(o.acc), _NONE))
                     case c.TensorProduct(a=a, b=b, acc=acc):
-                        left, right = stage(a), stage(b)
-                        inner = {d[-1] for d in left if d} | {d[0] for d in right if d}
-                        rows, columns = {d[0] for d in left} or {None}, {d[-1] for d in right} or {None}
-                        over = frozenset(d for d in inner if d is not None)
-                        put(acc.buffer.name, frozenset((r, k) for r in rows for k in columns), over)
+                        put(acc.buffer.name, *product(stage(a), stage(b)))
                     case c.TensorLoad(dst=name, src=src):
-                        put(tile(name), axes.get(src.buffer.name, none), done.get(src.buffer.name, frozenset()))
+                        put(tile(name), axes.get(src.buffer.name, ()), done.get(src.buffer.name, _NONE))
                     case c.Compute(writes=name, reads=reads) if name is not None:
-                        for r in reads:
-                            dims = axes.get(tile(r), none)
-                            if o.op.op == "transpose":
-                                dims = frozenset(d[::-1] for d in dims)
-                            put(tile(name), dims, done.get(tile(r), frozenset()))
+                        operands = [(axes.get(tile(r), ()), own) for r, own in zip(reads, o.shapes, strict=True)]
+                        contracted = frozenset(d for r in reads for d in done.get(tile(r), _NONE))
+                        put(tile(name), _computed(o.op, operands, o.shape), contracted)
                     case c.TmaStore(src=src):
-                        needs[role.name, o.number] = done.get(src.buffer.name, frozenset())
+                        needs[role.name, o.number] = done.get(src.buffer.name, _NONE)
                     case c.Store(src=name):
-                        needs[role.name, o.number] = done.get(tile(name), frozenset())
+                        needs[role.name, o.number] = done.get(tile(name), _NONE)
                     case _:
                         pass
     return needs

@@ -144,7 +144,8 @@ def check_store(
                 {"tile": f"{have.label} = {have.start}", "tensor": f"{want.label} = {want.start}"},
             )
     for label, covered in tag.covered.items():
-        if covered.ranges != ((0, covered.extent),) and not any(_is_part(covered, i, n) for i, n in index):
+        whole = covered.ranges == ((0, covered.extent),) or _in_slices(tag.covered, label)
+        if not whole and not any(_is_part(covered, i, n) for i, n in index):
             raise TagError(
                 "completeness",
                 f"the contraction over {label} covers {covered}, expected [0, {covered.extent})",
@@ -172,6 +173,15 @@ def check_sum(parts: Sequence[Mapping[str, Covered]]) -> None:
             f"the contractions over {label} cover {text}, expected [0, {extent}) once",
             {"covered": text, "expected": f"[0, {extent})"},
         )
+
+
+def _in_slices(covered: Mapping[str, Covered], label: str) -> bool:
+    """True when a contraction goes from index to index of an operand, as of a scale for each group, and covers all."""
+    dim = label.partition(" (")[0]
+    parts = [c for name, c in covered.items() if name.startswith(f"{dim} (")]
+    ranges = sorted(r for c in parts for r in c.ranges)
+    ends = [0, *(high for _, high in ranges)]
+    return len(parts) > 1 and [low for low, _ in ranges] == ends[:-1] and ends[-1] == parts[0].extent
 
 
 def _is_part(covered: Covered, number: int, parts: int) -> bool:
