@@ -33,7 +33,7 @@ def embedding_bag(
         tw.store(OUT.tile((i * BT, j * BD), (BT, BD)), total)
 
 
-@tw.kernel(target="sm_80", warps=4)
+@tw.kernel(target="sm_80", warps=4, reference="DTABLE = (IDS == arange(V)[:, None]).float() @ DOUT")
 def embedding_backward(
     IDS: Global[i32, T], DOUT: Global[f32, T, D], DTABLE: Global[f32, V, D], *, BT: Const = 16, BD: Const = 64
 ):
