@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
+from itertools import islice
 from math import prod
 from time import thread_time
 
@@ -25,8 +25,8 @@ from tilewright.ir.expr import EvaluationError, evaluate
 from tilewright.source import Span
 
 from .checks.outcome import situation
-from .checks.tags.counterfactual import tile_lengths
-from .integers import Decider
+from .checks.tags.counterfactual import determined, tile_lengths
+from .integers import Decider, smallest_first
 from .integers.ranges import known_divisors
 from .report import Counterexample, Family, Finding, Obligation
 
@@ -44,6 +44,7 @@ _CONSEQUENCES: dict[str, frozenset[Kind]] = {
     "TW401": frozenset(("bounds",)),
 }
 _MOST_LARGER = 24
+_MOST_SIZES = 4096
 _SECONDS_FOR_EXPECTATIONS = 1.0
 _MOST_ELEMENTS = 1 << 22
 _MOST_PRODUCTS = 1 << 31
@@ -147,8 +148,8 @@ def larger_sizes(kernel: ir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[s
         tile = -(-tile // least) * least
         choices.append(sorted({tile, 2 * tile, 3 * tile, tile + least, 2 * tile + least}))
     found = 0
-    for choice in sorted(product(*choices), key=lambda c: (sum(c), c)):
-        larger = dict(zip(tiles, choice, strict=True))
+    for choice in islice(smallest_first(choices), _MOST_SIZES):
+        larger = determined(kernel, dict(zip(tiles, choice, strict=True)))
         if larger == dict(sizes) or not all(evaluate(a.expr, larger) for a in kernel.assumptions):
             continue
         if found == _MOST_LARGER or not feasible(kernel, larger):

@@ -8,14 +8,16 @@ proves nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 
+from .integers import smallest_first
 from .integers.ranges import known_divisors
 
 _MOST_STEPS = 20_000
+_MOST_SIZES = 20_000
 _PROGRAMS = 3
 
 
@@ -55,8 +57,7 @@ def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
     }
     for name in kernel.integers:
         rounded[name] = sorted({-1, 0, *rounded[name]}, key=abs)
-    choices = sorted(product(*(rounded[n] for n in kernel.sizes)), key=lambda c: (sum(map(abs, c)), c))
-    for choice in choices:
+    for choice in islice(smallest_first([rounded[n] for n in kernel.sizes]), _MOST_SIZES):
         env = dict(zip(kernel.sizes, choice, strict=True))
         if all(ex.evaluate(a.expr, env) for a in kernel.assumptions):
             yield env

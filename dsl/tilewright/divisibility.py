@@ -7,6 +7,7 @@ from math import gcd
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
 
 # Stands for "any power of two": what divides 0.
 _ALL = 1 << 30
@@ -92,6 +93,19 @@ def vector_elements(view: ir.View, param: ir.Param, known: Known, *, masked: boo
     if masked:
         found = gcd(found, divisor(param.type.shape[fast], known))
     return min(widest, found)
+
+
+def point_vector(kernel: ir.Kernel, stmt: ir.Gather | ir.CpGather, known: Known) -> int:
+    """Elements that one access by index tiles may move: indices along the last axis are taken to be consecutive there.
+
+    1 where the last index varies along other axes too.
+    """
+    last, param = stmt.index[-1], kernel.param(stmt.tensor)
+    tile = kernel.types[last.name] if isinstance(last, ir.TileRef) else None
+    if not isinstance(tile, TileType) or any(n > 1 for n in tile.shape[:-1]):
+        return 1
+    origin: tuple[ir.Expr, ...] = tuple(ex.Int(0) for _ in stmt.index)
+    return vector_elements(ir.View(stmt.tensor, origin, (1,) * len(origin)), param, known, masked=True)
 
 
 def access_order(view: ir.View, param: ir.Param) -> tuple[int, ...]:

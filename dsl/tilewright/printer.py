@@ -204,7 +204,8 @@ class _Printer:
                 return f"tw.store({self.view(stmt.view)}, {self.tile(stmt.src)}{via})"
             case ir.Gather():
                 other = "" if stmt.other is None else f", other={_number(stmt.other)}"
-                text = f"tw.load({self.points(stmt)}{self.mask(stmt)}{other})"
+                via = "" if stmt.via == "direct" else f', via="{stmt.via}"'
+                text = f"tw.load({self.points(stmt)}{self.mask(stmt)}{other}{via})"
                 return self.result(stmt.dst, self.made(stmt.dst, text), _ATOM)
             case ir.Scatter(op="add" | "max" | "min" as op):
                 return f"tw.atomic_{op}({self.points(stmt)}, {self.tile(stmt.src)}{self.mask(stmt)})"
@@ -257,6 +258,8 @@ class _Printer:
                 return f"tw.tma_store_wait({stmt.pending})"
             case ir.CpAsync():
                 return f"tw.cp_async({self.view(stmt.view)}, {self.stage(stmt.dst)})"
+            case ir.CpGather():
+                return f"tw.cp_async({self.points(stmt)}, {self.stage(stmt.dst)}{self.mask(stmt)})"
             case ir.CpCommit():
                 return "tw.cp_commit()"
             case ir.CpWait():
@@ -329,10 +332,10 @@ class _Printer:
             return f"{view.tensor}{index}"
         return f"{view.tensor}{index}.tile(({_tuple(map(ex.show, origin))}), ({_tuple(map(str, view.tile_shape))}))"
 
-    def points(self, stmt: ir.Gather | ir.Scatter) -> str:
+    def points(self, stmt: ir.Gather | ir.CpGather | ir.Scatter) -> str:
         return f"{stmt.tensor}.at(({_tuple(self.operand(i) for i in stmt.index)}))"
 
-    def mask(self, stmt: ir.Gather | ir.Scatter) -> str:
+    def mask(self, stmt: ir.Gather | ir.CpGather | ir.Scatter) -> str:
         return f", mask={self.tile(stmt.mask.name)}" if stmt.mask is not None else ""
 
     def stage(self, ref: ir.BufRef) -> str:

@@ -96,10 +96,12 @@ def tma_store_wait(pending: int) -> None:
     in_kernel("tma_store_wait")
 
 
-def cp_async(view: View, dst: Stage) -> None:
+def cp_async(view: View, dst: Stage, *, mask: Tile | None = None) -> None:
     """Copy a tile into shared memory by cp.async, each thread a part; zeros outside the tensor.
 
-    `tw.cp_async(A.tile((i, k), (64, 32)), a_ring[s])`: equal shapes and types.
+    `tw.cp_async(A.tile((i, k), (64, 32)), a_ring[s])`: equal shapes and types. Single elements are copied with
+    `tw.cp_async(A.at((rows[:, None], cols[None, :])), a_ring[s], mask=m)`: zeros where the mask is false, and every
+    other index must be inside. Neighbours of a row must be contiguous, at least 4 bytes of them.
     """
     in_kernel("cp_async")
 

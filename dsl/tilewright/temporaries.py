@@ -55,7 +55,7 @@ def _tiles_read(stmt: ir.Stmt) -> list[str]:
             return [a.name for a in args if isinstance(a, ir.TileRef)]
         case ir.Store(src=src) | ir.SharedStore(src=src):
             return [src]
-        case ir.Gather(index=index, mask=mask):
+        case ir.Gather(index=index, mask=mask) | ir.CpGather(index=index, mask=mask):
             return [i.name for i in (*index, mask) if isinstance(i, ir.TileRef)]
         case ir.Scatter(index=index, mask=mask, src=src):
             return [*(i.name for i in (*index, mask) if isinstance(i, ir.TileRef)), src]

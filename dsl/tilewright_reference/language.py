@@ -54,15 +54,15 @@ class Backend(Protocol):
 
 
 FUNCTIONS = frozenset((
-    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "ceil", "clamp", "cos", "cumprod", "cumsum", "div",
-    "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp",
+    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "ceil", "clamp", "conv2d", "cos", "cumprod", "cumsum",
+    "div", "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp",
     "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave", "reshape", "round", "rsqrt",
     "scaled_dot_product_attention", "sigmoid", "silu", "sin", "softmax", "sqrt", "square", "stack", "sub", "sum",
     "tanh", "transpose", "trunc", "unsqueeze", "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
-_OPTIONS = ("dim", "keepdim", "min", "max", "approximate", "is_causal")
+_OPTIONS = ("dim", "keepdim", "min", "max", "approximate", "is_causal", "stride", "padding", "dilation")
 _MODULES = ("torch", "F", "torch.nn.functional")
 _Operation = Callable[[Any, Any], Any]
 _BINARY: dict[type[ast.operator], _Operation] = {

@@ -128,6 +128,24 @@ def _attention(q: Any, k: Any, v: Any, is_causal: int = False) -> Any:
     return _softmax(scores, -1) @ v
 
 
+def _conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0, dilation: int = 1) -> Any:
+    n, _, height, width = x.shape
+    k, _, r, s = weight.shape
+    padded: Any = np.zeros((n, x.shape[1], height + 2 * padding, width + 2 * padding), x.dtype)
+    padded[:, :, padding : padding + height, padding : padding + width] = x
+    p = (height + 2 * padding - dilation * (r - 1) - 1) // stride + 1
+    q = (width + 2 * padding - dilation * (s - 1) - 1) // stride + 1
+    if p < 1 or q < 1:
+        raise ValueError(f"filters of {r}×{s} do not fit into {height}×{width} with padding {padding}")
+    result: Any = np.zeros((n, k, p, q), np.result_type(x, weight))
+    for i in range(r):
+        for j in range(s):
+            rows = slice(i * dilation, i * dilation + (p - 1) * stride + 1, stride)
+            columns = slice(j * dilation, j * dilation + (q - 1) * stride + 1, stride)
+            result += np.einsum("ncpq,kc->nkpq", padded[:, :, rows, columns], weight[:, :, i, j])
+    return result
+
+
 def _reshape(x: Any, *shape: Any) -> Any:
     return x.reshape(shape[0] if len(shape) == 1 else shape)
 
@@ -136,5 +154,5 @@ _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
     "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": _attention, "conv2d": _conv2d,
 }  # fmt: skip

@@ -103,6 +103,8 @@ def test_every_function_has_an_implementation() -> None:
             args = (5,)
         elif name == "scaled_dot_product_attention":
             args = (X, X, X)
+        elif name == "conv2d":
+            args = (np.ones((2, 3, 4, 5)), np.ones((6, 3, 2, 2)))
         else:
             args = (np.abs(X) + 1, *args)
         assert np.all(np.isfinite(BACKEND.call(name, args, {}))), name
@@ -218,6 +220,17 @@ def test_attention_and_its_mask() -> None:
         e = np.exp(scores) * kept
         got = value(f"scaled_dot_product_attention(Q, K, V, is_causal={causal})", Q=q, K=k, V=v)
         np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ v)
+
+
+def test_convolution_over_windows() -> None:
+    x, w = RANDOM.standard_normal((2, 3, 7, 8)), RANDOM.standard_normal((4, 3, 2, 3))
+    got = value("conv2d(X, W, stride=2, padding=1, dilation=2)", X=x, W=w)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    assert got.shape == (2, 4, 4, 3)
+    for p in range(4):
+        for q in range(3):
+            window = padded[:, :, 2 * p : 2 * p + 3 : 2, 2 * q : 2 * q + 5 : 2]
+            np.testing.assert_allclose(got[:, :, p, q], np.einsum("ncij,kcij->nk", window, w))
 
 
 def test_gather_does_not_count_from_the_end() -> None:

@@ -227,7 +227,7 @@ class Cuda:
         return JobError(failure, f"{kind}: {text[:2000]}")
 
 
-FUNCTIONAL = ("gelu", "silu", "scaled_dot_product_attention")  # what torch.nn.functional has
+FUNCTIONAL = ("gelu", "silu", "conv2d", "scaled_dot_product_attention")  # what torch.nn.functional has
 
 
 class TorchFunctions:

@@ -47,7 +47,7 @@ def _names(torch: Any) -> Iterator[tuple[str, Any, str, Any]]:
     owners: list[tuple[str, Any, Any]] = [
         ("torch", torch, (*_TORCH, *sorted(FUNCTIONS))),
         ("torch.cuda", torch.cuda, _CUDA),
-        ("torch.nn.functional", torch.nn.functional, ("gelu", "silu", "scaled_dot_product_attention")),
+        ("torch.nn.functional", torch.nn.functional, ("gelu", "silu", "conv2d", "scaled_dot_product_attention")),
     ]
     owners += [("torch.Tensor", base, _TENSOR) for base in _bases(torch.Tensor)]
     owners += [("torch.cuda.Event", base, _EVENT) for base in _bases(torch.cuda.Event)]

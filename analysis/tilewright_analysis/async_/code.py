@@ -201,12 +201,25 @@ class StoreWait(Instr):
     pending: int
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the axes of a gathered tile relate to a box: `lines` are the axes that the box has, in its order.
+
+    `by_table` says for each axis of the tile whether elements of an index tensor decide where it goes, which is taken
+    for what is meant. Of other axes nothing is known.
+    """
+
+    by_table: tuple[bool, ...]
+    lines: tuple[int, ...]
+
+
 @dataclass(slots=True, eq=False)
 class CpAsync(Instr):
-    """Asynchronous copy by all threads."""
+    """Asynchronous copy by all threads; of single elements, with how their tile relates to the box."""
 
     box: Box
     dst: Place
+    spread: Spread | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -333,17 +346,11 @@ class Load(Instr):
 
 @dataclass(slots=True, eq=False)
 class Gather(Instr):
-    """Single elements of a tensor to registers.
-
-    `by_table` says for each axis of the tile whether elements of an index tensor decide where it goes, which is taken
-    for what is meant. `box` has the axes that go along a dimension one by one, `lines` their numbers, and the
-    dimensions that scalars fix. Of other axes nothing is known.
-    """
+    """Single elements of a tensor to registers."""
 
     dst: str
-    by_table: tuple[bool, ...]
-    lines: tuple[int, ...]
     box: Box
+    spread: Spread
 
 
 @dataclass(slots=True, eq=False)
@@ -398,3 +405,5 @@ class Program:
     ahead: Mapping[int, int] = field(default_factory=dict[int, int])
     # Rings that may be turned in a normal form.
     turns: tuple[Turn, ...] = ()
+    # Words for dimensions that count the steps of a loop and are none of a tensor.
+    steps: Mapping[int, str] = field(default_factory=dict[int, str])

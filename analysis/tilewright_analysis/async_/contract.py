@@ -102,12 +102,13 @@ class Tags:
         known = not want.slopes and self.motion.early(axis) is not None
         return known or self.motion.rigid(s, axis.slopes, want.slopes)
 
-    def gathered(self, p: Process, o: c.Gather) -> Value:
-        """The tile of single elements: where a table decides, nothing is claimed."""
-        assert o.stmt is not None
-        axes: list[Axis] = [None if by_table else Lost(o.stmt) for by_table in o.by_table]
+    def gathered(self, p: Process, o: c.Gather | c.CpAsync) -> Value:
+        """The tile of a view, or of single elements: where a table decides, nothing is claimed."""
         known = self.loaded(p, o.box)
-        for axis, tag in zip(o.lines, known.axes, strict=True):
+        if o.spread is None:
+            return known
+        axes: list[Axis] = [None if by_table else Lost(o.stmt) for by_table in o.spread.by_table]
+        for axis, tag in zip(o.spread.lines, known.axes, strict=True):
             axes[axis] = tag
         return replace(known, axes=tuple(axes))
 
@@ -145,6 +146,11 @@ class Tags:
             if isinstance(side, Lost):
                 self.report.lost("TW101", sid(o), p, o, side, f"the {name} operand")
         if isinstance(left, Tag) and isinstance(right, Tag):
+            if left.dim != right.dim and (turned := self._turned(s, rows, left, right, columns)):
+                self.report.turned_operand(s, p, o, a, b, left, right, turned)
+                # What follows from it would be said again at the accumulator and the store.
+                done = tuple(_completed(Cover(d, 0, -1, (), (-1, 0), "")) for d in (left.dim, right.dim))
+                return replace(self.unknown(2), neutral=False, covers=done, pending=token)
             if left.dim != right.dim:
                 self.report.other_dimension(s, p, o, a, b, left, right)
             elif not self.agree(s, p, o, "TW101", left, right):
@@ -175,6 +181,14 @@ class Tags:
         return Value(
             axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed, named=tags
         )  # fmt: skip
+
+    def _turned(self, s: State, rows: Axis, left: Tag, right: Tag, columns: Axis) -> str:
+        """The operand whose other axis is what the contraction needs, so that it is the wrong way round; or nothing."""
+        for side, axis, want in (("right", columns, left), ("left", rows, right)):
+            same = isinstance(axis, Tag) and axis.dim == want.dim and axis.same_coordinate(want)
+            if same and isinstance(axis, Tag) and self.motion.rigid(s, axis.slopes, want.slopes):
+                return side
+        return ""
 
     def _contracted(
         self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, start: Cover
@@ -389,7 +403,8 @@ class Tags:
         if not any(self._empty(s, dim, p) for dim in missing):
             for dim in missing:
                 none = Cover(dim, 0, -1, (), self._around(p), "")
-                if added:
+                if added or dim in self.program.steps:
+                    # Operands may count the same steps in two ways, and then one of them seems to be missing.
                     self.report.unfollowed(s, p, o, none)
                 else:
                     self.report.incomplete(s, p, o, none)

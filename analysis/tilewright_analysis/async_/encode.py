@@ -26,7 +26,7 @@ from tilewright_analysis.async_.operations import choice, instruction
 from tilewright_analysis.async_.origins import Source, guesses, read_ahead, sources
 from tilewright_analysis.async_.scalars import Scalars
 from tilewright_analysis.async_.shifts import classify
-from tilewright_analysis.async_.tables import Tables, families, same_registers
+from tilewright_analysis.async_.tables import Pattern, Tables, families, same_registers
 from tilewright_analysis.async_.turns import turns
 
 
@@ -35,13 +35,16 @@ def encode(kernel: ir.Kernel) -> c.Program:
     if not ir.is_explicit(kernel):
         raise Unsupported("the kernel has policies; expand it first", kernel.span)
     # Twice: a condition such as `0 < K` ahead of a loop is about the trip count of that loop, known after one pass.
-    first = _encode(kernel, ())
+    first, found = _encode(kernel, (), {})
     loops = [o.trip for i, o in enumerate(first.oracles) if not o.is_programs and i in first.ties[i]]
-    return _encode(kernel, tuple(dict.fromkeys(sorted(loops, key=lambda trip: -trip.step))))
+    # And what a loop gathers ahead is told apart from the first copies only when the loop is known.
+    return _encode(kernel, tuple(dict.fromkeys(sorted(loops, key=lambda trip: -trip.step))), found.patterns)[0]
 
 
-def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
-    tables = Tables(kernel, loops)
+def _encode(
+    kernel: ir.Kernel, loops: tuple[forms.Trip, ...], patterns: Mapping[str, list[Pattern]]
+) -> tuple[c.Program, Tables]:
+    tables = Tables(kernel, loops, patterns)
     roles: list[ir.Role] = []
     rest: list[ir.Stmt] = []
     for stmt in kernel.body:
@@ -67,12 +70,14 @@ def _encode(kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> c.Program:
     if sum(o.is_programs for o in tables.oracles) > 1:
         raise Unsupported("the roles run different grids, so their tiles cannot be matched", kernel.span)
     alike, limits = families(tables)
-    return c.Program(
+    program = c.Program(
         kernel, encoded, tables.oracles, tables.symbols, tables.dims, tables.buffers, tables.barriers,
         [frozenset(t) for t in tables.ties], alike, limits, *mixed(encoded), same_registers(kernel),
         tag_space.mentioned(kernel), tables.ahead,
         turns(encoded, [e.ring_uses for e in encoders], [e.uses.pinned() for e in encoders]),
+        {number: text for number, (_, text) in tables.steps.items()},
     )  # fmt: skip
+    return program, tables
 
 
 class _RoleEncoder(Scalars):
@@ -251,9 +256,8 @@ class _RoleEncoder(Scalars):
 
     def run_loop(self, stmt: ir.Stmt, loop: c.Loop, used: frozenset[int], body: ir.Block) -> None:
         loop.start = len(self.code)
-        ahead = max(
-            (self.early.get(s.dst.buffer, 0) for s in body if isinstance(s, ir.TmaLoad | ir.CpAsync)), default=0
-        )
+        filled = (s.dst.buffer for s in body if isinstance(s, ir.TmaLoad | ir.CpAsync | ir.CpGather))
+        ahead = max((self.early.get(name, 0) for name in filled), default=0)
         # A loop that begins at a size goes on where another one ended, which shows at its first position.
         stages = max(ahead, int(loop.first is None))
         if stages and loop.oracle is not None:

@@ -106,6 +106,10 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
 
             for o in _instructions(role):
                 match o:
+                    case c.CpAsync(box=box, dst=dst, spread=c.Spread() as spread):
+                        put(dst.buffer.name, _spread(box, spread), _NONE)
+                    case c.Gather(box=box, dst=name, spread=spread):
+                        put(tile(name), _spread(box, spread), _NONE)
                     case c.TmaLoad(box=box, dst=dst) | c.CpAsync(box=box, dst=dst):
                         put(dst.buffer.name, _of_box(box), _NONE)
                     case c.Load(box=box, dst=name):
@@ -136,3 +140,9 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                     case _:
                         pass
     return needs
+
+
+def _spread(box: c.Box, spread: c.Spread) -> Axes:
+    """Those of a gathered tile."""
+    known = dict(zip(spread.lines, box.dims, strict=True))
+    return tuple(frozenset((known[a],)) if a in known else _NONE for a in range(len(spread.by_table)))

@@ -1,104 +1,234 @@
-"""Where the axes of a gathered tile go: where elements of an index tensor say, or along a dimension one by one."""
+"""Where the axes of a gathered tile go.
+
+- Along an axis that elements of an index tensor decide, nothing is claimed: what they say is what is meant.
+- Along an axis that one index counts, the tile lies in a dimension like a rectangular one.
+- Where what a loop does to the indices is not linear, as for the taps of a convolution, the elements that an iteration
+  takes are a *step*: element i of the counting axis has coordinate `length * iteration + i` in a dimension of its own,
+  which all gathers with the same function of the iteration share. That the steps together take every element once is
+  for `checks/tags/gathers.py`.
+- Along another axis, where the mask compares a number that counts with where it ends, an element has the coordinate of
+  that number, in the dimension that ends there.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
+from tilewright.lines import Lines, lane, points_shape
+from tilewright_analysis.async_ import forms
+from tilewright_analysis.async_.forms import Form
+from tilewright_analysis.async_.scalars import Scalars
+from tilewright_analysis.async_.tables import Pattern
+from tilewright_analysis.mixed_radix import upper_bounds
+
+Copied = ir.Gather | ir.CpGather
+_STEP = "~step"
 
 
-def by_tables(kernel: ir.Kernel, stmt: ir.Gather) -> tuple[bool, ...]:
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a tile that lies in the dimension of an extent, from `at` on; `step` says which steps it counts."""
+
+    extent: Form
+    at: Form
+    step: tuple[object, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The axes of a gathered tile that are known, by number, and the dimensions of the tensor that scalars fix."""
+
+    axes: dict[int, Axis]
+    fixed: dict[int, ex.Expr]
+    by_table: tuple[bool, ...]
+
+
+def course(scalars: Scalars, stmt: Copied) -> Course:
+    """Where the axes of a gathered tile go, at the current place of a role."""
+    kernel = scalars.t.kernel
+    shape = points_shape(kernel, stmt)
+    rank = len(shape)
+    lines = scalars.t.lines
+    tables = by_tables(kernel, lines, stmt)
+    index = _forms(scalars, lines, stmt, rank)
+    extents = tuple(forms.canonical(e, {}, scalars.t.facts) for e in kernel.param(stmt.tensor).type.shape)
+    fixed = {d: i for d, i in enumerate(stmt.index) if isinstance(i, ex.Expr)}
+    varying: dict[int, list[int]] = {axis: [] for axis in range(rank)}
+    for d, form in enumerate(index):
+        for axis in range(rank):
+            if form is not None and lane(axis) in form.names():
+                varying[axis].append(d)
+    counted: dict[int, tuple[int, Form]] = {}
+    for axis, dims in varying.items():
+        form = index[dims[0]] if len(dims) == 1 and not tables[axis] else None
+        start = _counts(form, axis) if form is not None else None
+        if start is not None and not any(n.startswith("~") for n in start.names()):
+            counted[axis] = dims[0], start
+    slots = {n for form in index if form is not None for n in form.names() if n.startswith(("#", "$"))}
+    steps = _step(scalars, stmt, index, slots)
+    if steps is None and not _steady(index, slots, counted):
+        return Course({}, {}, tables)
+    axes: dict[int, Axis] = {}
+    if steps is not None:
+        pattern, number = steps
+        steady = {d for d, form in enumerate(pattern.index) if form is not None and _STEP not in form.names()}
+        fixed = {d: i for d, i in fixed.items() if d in steady}
+        # The axis that is contracted counts the steps; a row that a step moves is the row that it is.
+        contracted = scalars.t.contracted.get(id(stmt))
+        if contracted in counted:
+            assert contracted is not None
+            dim, length = counted[contracted][0], shape[contracted]
+            form = pattern.index[dim]
+            assert form is not None
+            step = (extents[dim], _counts(form, contracted), pattern.loop, pattern.trips)
+            extent = forms.canonical(ex.mul(pattern.trips, ex.Int(length)), {}, scalars.t.facts)
+            axes[contracted] = Axis(extent, forms.scale(number, length), (step, f"the step of {pattern.loop}"))
+        counted = {a: at for a, at in counted.items() if a != contracted and at[0] in steady}
+    axes |= {axis: Axis(extents[dim], start) for axis, (dim, start) in counted.items()}
+    for axis, dims in varying.items():
+        if axis in axes or tables[axis] or not dims:
+            continue
+        own = [(index[d], extents[d]) for d in dims]
+        if (row := _row(scalars, stmt, own, rank, axis)) is not None:
+            axes[axis] = row
+    return Course(axes, fixed, tables)
+
+
+def by_tables(kernel: ir.Kernel, lines: Lines, stmt: Copied) -> tuple[bool, ...]:
     """For each axis of the tile, whether an index that varies along it was loaded, or computed from what was."""
-    known = _from_memory(kernel)
-    result = kernel.types[stmt.dst]
-    assert isinstance(result, TileType)
-    rank = len(result.shape)
-    axes = [False] * rank
+    shape = points_shape(kernel, stmt)
+    axes = [False] * len(shape)
     for index in stmt.index:
-        if isinstance(index, ir.TileRef) and index.name in known:
+        if isinstance(index, ir.TileRef) and index.name in lines.loaded:
             tile = kernel.types[index.name]
             assert isinstance(tile, TileType)
-            for axis, extent in enumerate(tile.shape, rank - len(tile.shape)):
-                axes[axis] |= extent > 1 or result.shape[axis] == 1
+            for axis, extent in enumerate(tile.shape, len(shape) - len(tile.shape)):
+                axes[axis] |= extent > 1 or shape[axis] == 1
     return tuple(axes)
 
 
-def _from_memory(kernel: ir.Kernel) -> set[str]:
-    """Register tiles that hold something loaded, or computed from it."""
-    known: set[str] = set()
-    grown = True
-    while grown:
-        before = len(known)
-        for stmt in ir.walk(kernel.body):
-            match stmt:
-                case ir.Load(dst=dst) | ir.Gather(dst=dst) | ir.SharedLoad(dst=dst):
-                    known.add(dst)
-                case ir.Compute(dst=dst, args=args) if any(isinstance(a, ir.TileRef) and a.name in known for a in args):
-                    known.add(dst)
+def _forms(scalars: Scalars, lines: Lines, stmt: Copied, rank: int) -> tuple[Form | None, ...]:
+    """Each index over sizes, positions in loops and the coordinates of the element; None where that is not known."""
+    found: list[Form | None] = []
+    for index in stmt.index:
+        value = index if isinstance(index, ex.Expr) else None
+        if isinstance(index, ir.TileRef):
+            value = lines.elements(index.name, rank, stmt)
+        found.append(None if value is None else scalars.form(value, stmt.span))
+    return tuple(found)
+
+
+def _counts(form: Form, axis: int) -> Form | None:
+    """What a form counts from along an axis: the form without the coordinate, if it has that once, as it is."""
+    own = ex.Var(lane(axis))
+    rest = forms.add(form, forms.atom(own), -1)
+    return rest if dict(form.terms).get(own) == 1 and lane(axis) not in rest.names() else None
+
+
+def _known(form: Form | None) -> Form:
+    assert form is not None
+    return form
+
+
+def _steady(index: Sequence[Form | None], slots: set[str], counted: dict[int, tuple[int, Form]]) -> bool:
+    """Whether loops move the indices evenly, and those of counting axes only, but for scalars."""
+    for d, form in enumerate(index):
+        if form is None or not any(n in slots for n in form.names()):
+            continue
+        moving = [k for k, _ in form.terms if any(n in slots for n in ex.names(k))]
+        plain = all(isinstance(k, ex.Var) and k.name in slots for k in moving)
+        if not plain or not (any(d == at for at, _ in counted.values()) or not any(map(_is_lane, form.names()))):
+            return False
+    return True
+
+
+def _is_lane(name: str) -> bool:
+    return name.startswith("~")
+
+
+def _step(
+    scalars: Scalars, stmt: Copied, index: tuple[Form | None, ...], slots: set[str]
+) -> tuple[Pattern, Form] | None:
+    """The pattern of a gather whose indices a loop does not move evenly, and the number of the iteration it is for."""
+    t = scalars.t
+    target = stmt.dst if isinstance(stmt, ir.Gather) else stmt.dst.buffer
+    tables = tuple(ex.show(i) if isinstance(i, ex.Expr) else i.name for i, f in zip(stmt.index, index, strict=True)
+                   if f is None and not isinstance(i, float | int))  # fmt: skip
+    if not slots:
+        # Ahead of a loop: one of the first iterations of a pattern that the loop goes on with.
+        for pattern in t.known_patterns.get(target, ()):
+            for number in range(t.stages(target)):
+                if pattern.tables == tables and all(
+                    (f is None) == (p is None) and (f is None or f == _at(scalars, _known(p), number))
+                    for f, p in zip(index, pattern.index, strict=True)
+                ):
+                    return pattern, forms.constant(number)
+        return None
+    if len(slots) > 1 or not next(iter(slots)).startswith("#"):
+        return None
+    slot = next(iter(slots))
+    loop = scalars.loop_of_slot[slot]
+    if loop.oracle is None or loop.first != 0 or loop.step != 1:
+        return None
+    moved = [f for f in index if f is not None and slot in f.names()]
+    uneven = any(
+        any(slot in ex.names(k) and k != ex.Var(slot) for k, _ in f.terms) or any(map(_is_lane, _others(f, slot)))
+        for f in moved
+    )
+    if not uneven:
+        return None
+    ahead = next(filter(None, (_ahead(f, slot) for f in moved)), 0)
+    back = {slot: forms.add(forms.atom(ex.Var(_STEP)), forms.constant(-ahead))}
+    pattern = Pattern(
+        tuple(None if f is None else forms.canonical(forms.to_expr(f), back, t.facts) for f in index), tables, loop.var,
+        t.oracles[loop.oracle].trip.expr,
+    )  # fmt: skip
+    t.patterns.setdefault(target, []).append(pattern)
+    return pattern, forms.add(forms.atom(ex.Var(slot)), forms.constant(ahead))
+
+
+def _others(form: Form, slot: str) -> Iterator[str]:
+    """Names in the terms of a form that have the slot and more."""
+    for key, _ in form.terms:
+        if slot in ex.names(key) and key != ex.Var(slot):
+            yield from ex.names(key)
+
+
+def _at(scalars: Scalars, form: Form, number: int) -> Form:
+    return forms.canonical(forms.to_expr(form), {_STEP: forms.constant(number)}, scalars.t.facts)
+
+
+def _ahead(form: Form, slot: str) -> int:
+    """The distance of the iteration that indices are for, as `i + 2` says it; 0 where nothing does."""
+    for key, _ in form.terms:
+        for e in ex.walk(key):
+            match e:
+                case ex.Bin("+", ex.Var(name), ex.Int(value)) | ex.Bin("+", ex.Int(value), ex.Var(name)) if (
+                    name == slot
+                ):
+                    return value
                 case _:
                     pass
-        grown = len(known) > before
-    return known
+    return 0
 
 
-def lines_of(kernel: ir.Kernel, stmt: ir.Gather) -> dict[int, tuple[int, ex.Expr]]:
-    """Axes of the tile along which an index counts `offset, offset + 1, …`: the dimension it indexes, and the offset.
+def _row(scalars: Scalars, stmt: Copied, own: Sequence[tuple[Form | None, Form]], rank: int, axis: int) -> Axis | None:
+    """The axis as the dimension that the mask says a number ends in which counts along it, if there is one such number.
 
-    None in kernels with products: which part of a contraction a mask leaves out is not followed.
+    Whatever indices are computed from it, an element of the axis stands for its number. That an index is in its own
+    dimension (`own`) says nothing of the kind.
     """
-    if any(isinstance(s, ir.Mma | ir.Wgmma | ir.Tcgen05) for s in ir.walk(kernel.body)):
-        return {}
-    result = kernel.types[stmt.dst]
-    assert isinstance(result, TileType)
-    lines = _Lines(kernel)
-    found: dict[int, tuple[int, ex.Expr]] = {}
-    twice: set[int] = set()
-    for number, index in enumerate(stmt.index):
-        if not isinstance(index, ir.TileRef) or (line := lines.of(index.name)) is None:
+    mask = scalars.t.lines.elements(stmt.mask.name, rank, stmt) if stmt.mask is not None else None
+    found: dict[tuple[Form, Form], None] = {}
+    for below, end in upper_bounds(mask) if mask is not None else ():
+        number, bound = scalars.form(below, stmt.span), scalars.form(end, stmt.span)
+        start = _counts(number, axis)
+        if (number, bound) in own or start is None or any(n.startswith(("#", "$", "~")) for n in start.names()):
             continue
-        tile = kernel.types[index.name]
-        assert isinstance(tile, TileType)
-        axis = line[0] + len(result.shape) - len(tile.shape)
-        twice |= {axis} & found.keys()
-        found[axis] = (number, line[1])
-    return {axis: at for axis, at in found.items() if axis not in twice}
-
-
-class _Lines:
-    """Index tiles that count along one axis, from `arange` and scalars that have one value."""
-
-    def __init__(self, kernel: ir.Kernel) -> None:
-        statements = list(ir.walk(kernel.body))
-        given = Counter(d for s in statements if isinstance(d := getattr(s, "dst", None), str))
-        self._once = {n for n, times in given.items() if times == 1}
-        self._scalars = {s.dst for s in statements if isinstance(s, ir.Assign)}
-        self._made = {s.dst: s for s in statements if isinstance(s, ir.Compute) and s.dst in self._once}
-        self._ranks = {n: len(t.shape) for n, t in kernel.types.items() if isinstance(t, TileType)}
-
-    def of(self, name: str) -> tuple[int, ex.Expr] | None:
-        """The axis and the offset; None for tiles that do not count, or are not known to."""
-        made = self._made.get(name)
-        match made:
-            case ir.Compute(op="arange"):
-                return (0, ex.Int(0))
-            case ir.Compute(op="expand_dims", args=(ir.TileRef(source),), axis=int(at)) if line := self.of(source):
-                return (line[0] + (line[0] >= at), line[1])
-            case ir.Compute(op="copy" | "broadcast", args=(ir.TileRef(source),)) if line := self.of(source):
-                return (line[0] + self._ranks[name] - self._ranks[source], line[1])
-            case ir.Compute(op="add" | "sub" as op, args=(ir.TileRef(source), more)) if line := self._moved(
-                source, more
-            ):
-                return (line[0], (ex.add if op == "add" else ex.sub)(line[1], line[2]))
-            case ir.Compute(op="add", args=(more, ir.TileRef(source))) if line := self._moved(source, more):
-                return (line[0], ex.add(line[1], line[2]))
-            case _:
-                return None
-
-    def _moved(self, source: str, by: ir.Operand) -> tuple[int, ex.Expr, ex.Expr] | None:
-        """A tile that counts, and a scalar by which it is moved, no name in which is assigned again."""
-        if not isinstance(by, ex.Expr) or (line := self.of(source)) is None:
-            return None
-        steady = all(n in self._once for n in ex.names(by) if n in self._scalars)
-        return (*line, by) if steady else None
+        if not any(n.startswith(("#", "$", "~", "%")) for n in bound.names()):
+            found[bound, start] = None
+    return Axis(*next(iter(found))) if len(found) == 1 else None

@@ -325,7 +325,7 @@ class Machine:
         stage, token = self._stage(s, p, o, o.dst), self._token(s)
         self._access(s, p, o, o.dst, stage, write=True, generic=True, queue="copy", token=token)
         p.open.append(token)
-        s.content[o.dst.buffer.name, stage] = self.tags.loaded(p, o.box)
+        s.content[o.dst.buffer.name, stage] = self.tags.gathered(p, o)
         return True
 
     def _cp_commit(self, s: State, p: Process, o: c.CpCommit) -> bool:

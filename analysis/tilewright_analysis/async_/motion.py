@@ -26,7 +26,7 @@ def mixed(roles: list[c.RoleCode]) -> tuple[frozenset[tuple[int, int]], frozense
     moves: dict[tuple[int, int], set[tuple[tuple[int, int], ...]]] = {}
     for role in roles:
         for o in role.code:
-            if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Store):
+            if isinstance(o, c.TmaLoad | c.TmaStore | c.CpAsync | c.Load | c.Gather | c.Store):
                 for dim, at in o.box.coordinates:
                     moves.setdefault((dim, at.symbol), set()).add(at.slopes)
     several = {key: different for key, different in moves.items() if len(different) > 1}

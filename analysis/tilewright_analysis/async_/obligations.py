@@ -66,7 +66,7 @@ def _memory(stmts: list[ir.Stmt]) -> list[Obligation]:
         match s:
             case ir.TmaLoad(dst=ref):
                 proxied.add(ref.buffer)
-            case ir.CpAsync(dst=ref) | ir.SharedStore(dst=ref):
+            case ir.CpAsync(dst=ref) | ir.CpGather(dst=ref) | ir.SharedStore(dst=ref):
                 generic.add(ref.buffer)
             case ir.TmaStore(src=ref):
                 reads.add(ref.buffer)
@@ -114,7 +114,8 @@ def _barriers(kernel: ir.Kernel, stmts: list[ir.Stmt]) -> list[Obligation]:
         out.append(Obligation("TW407", n, f"each phase of {n} gets the arrivals it counts", s.span))
     if any(isinstance(s, ir.BarrierWait | ir.Sync) for s in stmts):
         out.append(Obligation("TW403", "kernel", "no schedule blocks forever", kernel.span))
-    if any(isinstance(s, ir.Wgmma | ir.Tcgen05 | ir.TmaStore | ir.TmaLoad | ir.CpAsync) for s in stmts):
+    copies = ir.TmaStore | ir.TmaLoad | ir.CpAsync | ir.CpGather
+    if any(isinstance(s, ir.Wgmma | ir.Tcgen05 | copies) for s in stmts):
         out.append(Obligation("TW406", "exit", "no asynchronous work is pending at the end", kernel.span))
     return out
 

@@ -8,7 +8,7 @@ from tilewright.ir.types import SharedType, TileType
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.about_tags import about_tags
-from tilewright_analysis.async_.gathered import by_tables, lines_of
+from tilewright_analysis.async_.gathered import Axis, course
 from tilewright_analysis.async_.model import Unsupported
 from tilewright_analysis.async_.scalars import Scalars
 
@@ -38,23 +38,31 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         own = tuple(at for at in origin[lead:] if at is not None)
         return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed)
 
-    def elements(gather: ir.Gather) -> tuple[tuple[int, ...], c.Box]:
-        extents = scalars.t.kernel.param(gather.tensor).type.shape
-        dims = [scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents]
-        fixed: list[tuple[int, c.Coordinate]] = []
-        for number, index in enumerate(gather.index):
-            if isinstance(index, ex.Expr) and not scalars.wanders(index, gather.span):
-                coordinate, more = scalars.coordinate(index, gather.span)
-                used.update(more)
-                fixed.append((dims[number], coordinate))
-        found: dict[int, tuple[int, c.Coordinate]] = {}
-        for axis, (number, offset) in lines_of(scalars.t.kernel, gather).items():
-            coordinate, more = scalars.coordinate(offset, gather.span)
+    def elements(gather: ir.Gather | ir.CpGather) -> tuple[c.Box, c.Spread]:
+        found = course(scalars, gather)
+
+        def coordinate(at: ex.Expr) -> c.Coordinate:
+            made, more = scalars.coordinate(at, gather.span)
             used.update(more)
-            found[axis] = (dims[number], coordinate)
-        tile = shape(gather.dst)
-        own, at = tuple(d for d, _ in found.values()), tuple(a for _, a in found.values())
-        return tuple(found), c.Box(gather.tensor, own, at, tuple(tile[a] for a in found), tuple(fixed))
+            return made
+
+        def dim(axis: Axis) -> int:
+            return scalars.t.dim(axis.extent) if axis.step is None else scalars.t.steps_of(axis.extent, *axis.step)
+
+        extents = scalars.t.kernel.param(gather.tensor).type.shape
+        fixed = tuple(
+            (scalars.t.dim(forms.canonical(extents[d], {}, scalars.t.facts)), coordinate(e))
+            for d, e in found.fixed.items()
+            if not scalars.wanders(e, gather.span)
+        )
+        kind = scalars.t.kernel.types[gather.dst if isinstance(gather, ir.Gather) else gather.dst.buffer]
+        assert isinstance(kind, TileType | SharedType)
+        axes = found.axes.values()
+        box = c.Box(
+            gather.tensor, tuple(map(dim, axes)), tuple(coordinate(forms.to_expr(a.at)) for a in axes),
+            tuple(kind.shape[n] for n in found.axes), fixed,
+        )  # fmt: skip
+        return box, c.Spread(found.by_table, tuple(found.axes))
 
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]
@@ -89,6 +97,10 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.StoreWait(stmt.pending, stmt=stmt, elect=True)
         case ir.CpAsync():
             instr = c.CpAsync(box(stmt.view), place(stmt.dst), stmt=stmt)
+        case ir.CpGather():
+            read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
+            where, spread = elements(stmt)
+            instr = c.CpAsync(where, place(stmt.dst), spread, stmt=stmt, reads=read)
         case ir.CpCommit():
             instr = c.CpCommit(stmt=stmt)
         case ir.CpWait():
@@ -131,9 +143,8 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             )  # fmt: skip
         case ir.Gather():
             read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
-            lines, where = elements(stmt)
-            tables = by_tables(scalars.t.kernel, stmt)
-            instr = c.Gather(stmt.dst, tables, lines, where, stmt=stmt, reads=read, writes=stmt.dst)
+            where, spread = elements(stmt)
+            instr = c.Gather(stmt.dst, where, spread, stmt=stmt, reads=read, writes=stmt.dst)
         case ir.Scatter():
             read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
             nowhere = c.Box(stmt.tensor, (), (), ())

@@ -60,7 +60,7 @@ def read_ahead(body: ir.Block) -> frozenset[str]:
     def go(block: ir.Block, depth: int) -> None:
         for stmt in block:
             match stmt:
-                case ir.TmaLoad(dst=ref) | ir.CpAsync(dst=ref) if depth:
+                case ir.TmaLoad(dst=ref) | ir.CpAsync(dst=ref) | ir.CpGather(dst=ref) if depth:
                     inside.add(ref.buffer)
                 case ir.Wgmma(a=a, b=b) if not depth:
                     outside.update(ref.buffer for ref in (a, b) if isinstance(ref, ir.BufRef))

@@ -19,7 +19,7 @@ class Scalars:
     """Scalars at the current place of a role.
 
     Names in forms: `$x` for a scalar that changes, `#n` for the position in the n-th loop (both are slots with
-    numbers), `%1` for the program variable.
+    numbers), `%1` for the program variable; in indices of gathers `~0` for the coordinate of an element along an axis.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -46,7 +46,7 @@ class Scalars:
         form = forms.canonical(expr, env, self.t.facts)
         known = set(self.t.kernel.sizes)
         for name in form.names():
-            if not name.startswith(("$", "#", "%", "@", "°")) and name not in known:
+            if not name.startswith(("$", "#", "%", "@", "°", "~")) and name not in known:
                 raise Unsupported(f"'{name}' is used where its value is not known to be fixed", span)
         return form
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
+from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import BarrierType, SharedType, TensorMemoryType
+from tilewright.lines import Lines
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.forms import Facts, Form
+from tilewright_analysis.operands import gathered_operands
 
 
 def families(tables: Tables) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -55,12 +60,29 @@ def same_registers(kernel: ir.Kernel) -> dict[str, tuple[str, ...]]:
     return {name: (converted[name],) for name in operands if name in converted}
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a gather takes in the iteration `~step` of a loop: the form of each index, None where a table decides."""
+
+    index: tuple[Form | None, ...]
+    tables: tuple[str, ...]
+    loop: str
+    trips: ex.Expr
+
+
 class Tables:
     """What the roles share: buffers, barriers, oracles, and the numbering of symbols and dimensions."""
 
-    def __init__(self, kernel: ir.Kernel, loops: tuple[forms.Trip, ...]) -> None:
+    def __init__(self, kernel: ir.Kernel, loops: tuple[forms.Trip, ...], patterns: Mapping[str, list[Pattern]]) -> None:
         self.kernel = kernel
         self.loops = loops
+        self.lines = Lines(kernel)
+        # The contracted axis of the tiles of gathers, by the id of the statement, where there is one.
+        axes = gathered_operands(kernel).axes
+        self.contracted = {n: next(iter(found)) for n, found in axes.items() if len(found) == 1}
+        # What gathers into each tile or buffer take in iterations of a loop: known from a pass before, and found now.
+        self.known_patterns = patterns
+        self.patterns: dict[str, list[Pattern]] = {}
         self.facts = Facts.of(kernel.assumptions)
         self.buffers: dict[str, c.Buffer] = {}
         self.barriers: dict[str, c.Barrier] = {}
@@ -70,6 +92,8 @@ class Tables:
         self.ahead: dict[int, int] = {}
         self.symbols: list[Form] = [forms.ZERO]
         self.dims: list[Form] = []
+        # Words for dimensions that are none of a tensor: the steps of a loop, with what tells them from others.
+        self.steps: dict[int, tuple[object, str]] = {}
         self._oracle_of: dict[tuple[forms.Trip, int | None, int], int] = {}
         self._computations: list[ir.Stmt] = []
         self._slots = 0
@@ -120,7 +144,24 @@ class Tables:
 
     def dim(self, extent: Form) -> int:
         """The number of a dimension, known by its extent."""
-        return _intern(self.dims, extent)
+        for number, known in enumerate(self.dims):
+            if known == extent and number not in self.steps:
+                return number
+        self.dims.append(extent)
+        return len(self.dims) - 1
+
+    def steps_of(self, extent: Form, key: object, text: str) -> int:
+        """The number of a dimension that counts the steps of a loop, known by `key`; `text` names it in messages."""
+        for number, (known, _) in self.steps.items():
+            if known == key and self.dims[number] == extent:
+                return number
+        self.dims.append(extent)
+        self.steps[len(self.dims) - 1] = key, text
+        return len(self.dims) - 1
+
+    def stages(self, target: str) -> int:
+        """The number of stages of a buffer; 1 for a register tile."""
+        return self.buffers[target].stages if target in self.buffers else 1
 
 
 def _intern(table: list[Form], form: Form) -> int:

@@ -23,7 +23,9 @@ class TagFindings:
         self.report = report
 
     def dim(self, number: int) -> str:
-        """A dimension by its extent."""
+        """A dimension by its extent, or what it counts."""
+        if (step := self.report.program.steps.get(number)) is not None:
+            return step
         return ex.show(forms.to_expr(self.report.program.dims[number]))
 
     def coordinate(self, tag: Tag) -> str:
@@ -76,6 +78,19 @@ class TagFindings:
             s, p, o, "TW101", sid(o), text, values={"left": x, "right": y},
             unknown=f"whether {x} and {y} are the same dimension"
         )  # fmt: skip
+
+    def turned_operand(
+        self, s: State, p: Process, o: c.Instr, a: Value, b: Value, left: Tag, right: Tag, side: str
+    ) -> None:
+        """An operand lies the wrong way round: its other axis goes along with what it is multiplied by."""
+        x, y = self.dim(left.dim), self.dim(right.dim)
+        wrong, wanted = (b.source, x) if side == "right" else (a.source, y)
+        text = (
+            f"{describe(o)} contracts {x} of {a.source or 'the left operand'} with {y} of "
+            f"{b.source or 'the right operand'}, but {wanted} is the other axis of the tile of "
+            f"{wrong or 'the operand'}: it is to be transposed (`.T`)"
+        )
+        self.report.note(s, p, o, "TW101", sid(o), text, values={"left": x, "right": y})
 
     def other_tile(self, s: State, p: Process, o: c.Instr, held: Tag, mine: Tag) -> None:
         """The accumulator belongs to another tile."""

@@ -141,7 +141,7 @@ def _described(stmt: ir.Stmt) -> str:
     match stmt:
         case ir.Load(view=view) | ir.TmaLoad(view=view) | ir.CpAsync(view=view):
             return f"the load of {view.tensor}"
-        case ir.Gather(tensor=tensor):
+        case ir.Gather(tensor=tensor) | ir.CpGather(tensor=tensor):
             return f"the load of {tensor}"
         case ir.Scatter(tensor=tensor, op="add" | "max" | "min"):
             return f"the atomic update of {tensor}"

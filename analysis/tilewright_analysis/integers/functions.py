@@ -195,15 +195,17 @@ class _Abstraction:
         for contract in contracts:
             if not contract.variables:
                 facts.update(dict.fromkeys(self._instance(contract, {})))
+        # That a tensor grows is said of all pairs of elements that occur, and more elements would say no more.
+        growing = {tensor: strict for c in contracts for tensor, strict in _grows(c)}
+        others = [c for c in contracts if not any(True for _ in _grows(c))]
         for _ in range(_ROUNDS):
             before = len(self.terms)
-            for contract in contracts:
+            for contract in others:
                 for env in self._matches(contract) if contract.variables else ():
                     if len(facts) < _MOST_INSTANCES and len(self.terms) < _MOST_TERMS:
                         facts.update(dict.fromkeys(self._instance(contract, env)))
             if len(self.terms) == before:
                 break
-        growing = {tensor: strict for c in contracts for tensor, strict in _grows(c)}
         for a, b in combinations(self.terms.values(), 2):
             if a.tensor == b.tensor:
                 facts.update(dict.fromkeys(self._pair(a, b, growing.get(a.tensor))))

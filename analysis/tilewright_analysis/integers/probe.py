@@ -7,12 +7,12 @@ wants to see. Costs a few milliseconds for a claim that holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
 from time import thread_time
 
 from tilewright.ir import expr as ex
 
 from .compiled import compiled
+from .order import smallest_first
 from .question import Binder, Question
 
 Model = dict[str, int]
@@ -83,8 +83,7 @@ def small_sizes(
         candidates if ranges[n][0] >= 1 else [v for v in sorted((0, *candidates, *below), key=abs) if v >= ranges[n][0]]
         for n in names
     ]
-    choices = sorted(product(*lists), key=lambda c: (sum(map(abs, c)), c))
-    for choice in choices:
+    for choice in smallest_first(lists):
         yield dict(zip(names, choice, strict=True))
 
 

@@ -146,7 +146,7 @@ def _uses(stmt: ir.Stmt) -> set[str]:
             return {a, acc}
         case ir.Wgmma(acc=acc):
             return {acc}
-        case ir.Gather(index=index, mask=mask):
+        case ir.Gather(index=index, mask=mask) | ir.CpGather(index=index, mask=mask):
             return {i.name for i in (*index, mask) if isinstance(i, ir.TileRef)}
         case ir.Scatter(index=index, mask=mask, src=src):
             return {src, *(i.name for i in (*index, mask) if isinstance(i, ir.TileRef))}

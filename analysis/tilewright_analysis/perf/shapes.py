@@ -96,7 +96,7 @@ def roles(kernel: ir.Kernel) -> dict[str, str]:
             read.add(stmt.view.tensor)
         elif isinstance(stmt, ir.Scatter):
             written.add(stmt.tensor)
-        elif isinstance(stmt, ir.Gather):
+        elif isinstance(stmt, ir.Gather | ir.CpGather):
             read.add(stmt.tensor)
     # What the launch fills with zeros is no input, whatever reads it; what atomic updates build on is one.
     read |= {p.name for p in kernel.params if p.given == "values"}

@@ -18,6 +18,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.arrays import applied, truth
 from tilewright.ir.stages import seen
 from tilewright.ir.types import SharedType, TileType
+from tilewright.lines import points_shape
 from tilewright.source import Span
 
 Kind = Literal["direct", "cp_async", "tma"]
@@ -183,6 +184,10 @@ class _Counter:
                 self.work.shared += self._runs(mask) * self._box(view)
             case ir.Gather() | ir.Scatter():
                 self._points(stmt, mask)
+            case ir.CpGather():
+                self._points(stmt, mask)
+                size = self.kernel.param(stmt.tensor).type.dtype.bytes
+                self.work.shared += self._runs(mask) * float(np.prod(points_shape(self.kernel, stmt))) * size
             case ir.Store(view=view) | ir.Atomic(view=view):
                 self._access(view, "direct", True, stmt.span, env, mask)
             case ir.TmaStore(view=view):
@@ -231,14 +236,14 @@ class _Counter:
     def _box(self, view: ir.View) -> int:
         return int(np.prod(view.shape)) * self.kernel.param(view.tensor).type.dtype.bytes
 
-    def _points(self, stmt: ir.Gather | ir.Scatter, mask: Value) -> None:
+    def _points(self, stmt: ir.Gather | ir.CpGather | ir.Scatter, mask: Value) -> None:
         """Single elements: as many bytes as the tile has, each asked for and fetched once; masks are not followed."""
-        tile = self.kernel.types[stmt.dst if isinstance(stmt, ir.Gather) else stmt.src]
-        assert isinstance(tile, TileType)
-        box = int(np.prod(tile.shape)) * self.kernel.param(stmt.tensor).type.dtype.bytes
+        shape = points_shape(self.kernel, stmt)
+        box = int(np.prod(shape)) * self.kernel.param(stmt.tensor).type.dtype.bytes
         moved = self._runs(mask) * box
+        kind = "cp_async" if isinstance(stmt, ir.CpGather) else "direct"
         self.work.accesses.append(
-            Access(stmt.tensor, "direct", isinstance(stmt, ir.Scatter), stmt.span, tile.shape, box, moved, moved)
+            Access(stmt.tensor, kind, isinstance(stmt, ir.Scatter), stmt.span, shape, box, moved, moved)
         )
 
     def _access(self, view: ir.View, kind: Kind, write: bool, span: Span, env: dict[str, Value], mask: Value) -> None:

@@ -124,6 +124,13 @@ def _route(stmt: ir.Stmt, target: Target) -> ir.Block | None:
                 + '; use via="direct" here',
                 stmt.span,
             )
+        case ir.Gather(via="cp_async"):
+            raise ExpansionError(
+                "TW009",
+                'via="cp_async" needs a tw.pipeline loop with roles="single" around it, and a place at the top of its '
+                'body; use via="direct" here',
+                stmt.span,
+            )
         case ir.Store(via="auto"):
             return (replace(stmt, via="direct"),)
         case ir.Mma(instr="auto"):

@@ -37,7 +37,7 @@ def expand_registers(block: ir.Block, names: Names) -> tuple[ir.Block, ir.Block]
 
 
 def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt]) -> ir.Block:
-    loads, rest = stage_loads(loop, names, "cp_async", allocations, ("buffer",))
+    loads, rest = stage_loads(kernel, loop, names, "cp_async", allocations, ("buffer",))
     reads, rest = stage_reads(loop, loads, rest, kernel)
     ahead = {s.load.dst: names.new(f"{s.load.dst.lstrip('%')}_next", names.types[s.load.dst]) for s in loads}
     stage, span = ex.mod(iteration_number(loop), Int(STAGES)), loop.span
@@ -45,10 +45,8 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
     guarded = not _moves_on(loop, loads)
 
     def fetch(value: ir.Expr) -> ir.Block:
-        into_registers = tuple(
-            ir.Load(ahead[s.load.dst], at_iteration(s.view, loop.var, value), 0.0, _way(s.load), span=s.load.span)
-            for s in loads
-        )
+        work, there = at_iteration(loads, loop.var, value, names)
+        into_registers = (*work, *(_fetch(load, ahead[load.dst]) for load in there))
         inside = ex.less(value, loop.hi)
         if not guarded or inside == Int(1):
             return into_registers
@@ -76,13 +74,22 @@ def _pipeline(kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: li
     return tuple(out)
 
 
-def _way(load: ir.Load) -> ir.Via:
-    return "buffer" if load.via == "buffer" else "direct"
+def _fetch(load: ir.Load | ir.Gather, dst: str) -> ir.Stmt:
+    if isinstance(load, ir.Gather):
+        return replace(load, dst=dst, other=None if load.mask is None else 0.0, via="direct")
+    return ir.Load(dst, load.view, 0.0, "buffer" if load.via == "buffer" else "direct", span=load.span)
 
 
 def _moves_on(loop: ir.Pipeline, loads: tuple[StagedLoad, ...]) -> bool:
     """Whether no coordinate of a load falls as the loop goes on, which begins at a constant."""
-    return isinstance(loop.lo, Int) and all(_rises(e, loop.var) for s in loads for e in s.view.origin)
+    # Where a gather goes in an iteration that is not there is not known.
+    return isinstance(loop.lo, Int) and all(
+        isinstance(s.load, ir.Load) and _rises(e, loop.var) for s in loads for e in _origin(s)
+    )
+
+
+def _origin(staged: StagedLoad) -> tuple[ir.Expr, ...]:
+    return staged.view.origin if isinstance(staged.load, ir.Load) else (Int(0),)
 
 
 def _rises(e: ir.Expr, variable: str) -> bool:

@@ -113,7 +113,7 @@ def make_ring(
     """Stages and barriers of a pipeline of `kernel`, allocated into `allocations`; `resident` are operands that lie in
     shared memory while the loop runs.
     """
-    loads, rest = stage_loads(loop, names, "tma", allocations)
+    loads, rest = stage_loads(kernel, loop, names, "tma", allocations)
     reads, rest = stage_reads(loop, loads, rest, kernel)
     found = plan(loop, reads, rest, names, resident)
     together: dict[tuple[int, ...], list[StagedLoad]] = {}
@@ -153,7 +153,8 @@ def _copies(staged: StagedLoad, loop: ir.Pipeline, names: Names, allocations: li
             ring = names.new(staged.ring, names.types[staged.ring])
             note = f"{loop.stages} stages of the rows of role {part}"
             allocations.append(ir.AllocShared(ring, span=staged.load.span, note=note))
-        out.append(StagedLoad(staged.load, at_part(staged.view, part), ring))
+        assert isinstance(staged.load, ir.Load)
+        out.append(StagedLoad(replace(staged.load, view=at_part(staged.view, part)), ring))
     return out
 
 

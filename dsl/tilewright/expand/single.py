@@ -110,16 +110,15 @@ def _landed(later: int, reads: list[ir.SharedLoad]) -> tuple[ir.Stmt, ...]:
 def _pipeline(
     kernel: ir.Block, loop: ir.Pipeline, names: Names, allocations: list[ir.Stmt], before: ir.Block
 ) -> ir.Block:
-    loads, rest = stage_loads(loop, names, "cp_async", allocations)
+    loads, rest = stage_loads(kernel, loop, names, "cp_async", allocations)
     reads, rest = stage_reads(loop, loads, rest, kernel)
     stages, ahead = loop.stages, loop.stages - 1
     number = iteration_number(loop)
     span = loop.span
 
     def copies(value: ir.Expr, stage: ir.Expr) -> ir.Block:
-        guarded = tuple(
-            ir.CpAsync(at_iteration(s.view, loop.var, value), ir.BufRef(s.ring, stage), span=s.load.span) for s in loads
-        )
+        work, ahead = at_iteration(loads, loop.var, value, names)
+        guarded = (*work, *(_staged(load, ir.BufRef(s.ring, stage)) for s, load in zip(loads, ahead, strict=True)))
         inside = ex.less(value, loop.hi)
         if isinstance(inside, Int):
             return guarded if inside.value else ()
@@ -145,3 +144,9 @@ def _pipeline(
     out.append(ir.CpWait(0, span=span, note="the rings are free again"))
     out.append(ir.Sync(span=span))
     return tuple(out)
+
+
+def _staged(load: ir.Load | ir.Gather, stage: ir.BufRef) -> ir.Stmt:
+    if isinstance(load, ir.Load):
+        return ir.CpAsync(load.view, stage, span=load.span)
+    return ir.CpGather(stage, load.tensor, load.index, load.mask, span=load.span)

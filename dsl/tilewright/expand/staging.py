@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard, cast
 
 from tilewright.expand.errors import ExpansionError
+from tilewright.expand.gathers import computed_at, index_work, without_unused
 from tilewright.expand.names import Names
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
@@ -18,17 +20,26 @@ from tilewright.layout import SharedLayout, SwizzledShared, default_swizzle
 
 @dataclass(frozen=True, slots=True)
 class StagedLoad:
-    """One load of a pipeline, its ring, and its view as a function of the loop variable alone."""
+    """One load of a pipeline, as a function of the loop variable alone, and its ring.
 
-    load: ir.Load
-    view: ir.View
+    `work`: the statements of an iteration that compute the indices of a gather.
+    """
+
+    load: ir.Load | ir.Gather
     ring: str
+    work: ir.Block = ()
+
+    @property
+    def view(self) -> ir.View:
+        """The view of a load that is no gather."""
+        assert isinstance(self.load, ir.Load)
+        return self.load.view
 
 
 def stage_loads(
-    loop: ir.Pipeline, names: Names, via: str, block: list[ir.Stmt], ways: tuple[ir.Via, ...] = ()
+    kernel: ir.Block, loop: ir.Pipeline, names: Names, via: str, block: list[ir.Stmt], ways: tuple[ir.Via, ...] = ()
 ) -> tuple[tuple[StagedLoad, ...], ir.Block]:
-    """The loads of `loop` that go through rings (allocated into `block`), and the body without them.
+    """The loads of `loop`, in `kernel`, that go through rings (allocated into `block`), and the body without them.
 
     Those are the loads by `via`, by one of `ways`, and by the way that is left to the expansion.
     Raises ExpansionError when a load cannot run ahead of its iteration.
@@ -36,7 +47,8 @@ def stage_loads(
     scalars: dict[str, ir.Expr] = {}
     staged: list[StagedLoad] = []
     rest: list[ir.Stmt] = []
-    for stmt in _with_own_names(loop.body, names):
+    body = _with_own_names(loop.body, names)
+    for stmt in body:
         if isinstance(stmt, ir.Assign):
             scalars[stmt.dst] = ex.substitute(stmt.value, scalars)
         else:
@@ -47,7 +59,10 @@ def stage_loads(
         if isinstance(stmt, ir.Load) and stmt.via in ("auto", via, *ways):
             view = replace(stmt.view, origin=tuple(ex.substitute(o, scalars) for o in stmt.view.origin))
             _check_ahead(loop, view, stmt)
-            staged.append(StagedLoad(stmt, view, _allocate(stmt, loop.stages, names, via, block)))
+            staged.append(StagedLoad(replace(stmt, view=view), _allocate(stmt, loop.stages, names, via, block)))
+        elif isinstance(stmt, ir.Gather) and stmt.via == via:
+            work = tuple(body[i] for i in index_work(loop, body, stmt))
+            staged.append(StagedLoad(stmt, _allocate(stmt, loop.stages, names, via, block), work))
         else:
             rest.append(stmt)
     if not staged:
@@ -70,7 +85,21 @@ def stage_loads(
             ),
             load.span,
         )
-    return tuple(staged), tuple(rest)
+    outside = _occurrences(kernel)
+    outside.subtract(_occurrences(loop.body))
+    done = [s for s in body if any(s is w for load in staged for w in load.work)]
+    return tuple(staged), without_unused(tuple(rest), done, outside)
+
+
+def at_iteration(
+    loads: Sequence[StagedLoad], variable: str, value: ir.Expr, names: Names
+) -> tuple[ir.Block, tuple[ir.Load | ir.Gather, ...]]:
+    """The loads with the loop variable set to `value`, and what computes their indices, each statement once."""
+    work: list[ir.Stmt] = []
+    for load in loads:
+        work += [s for s in load.work if not any(s is w for w in work)]
+    ahead, renaming = computed_at(work, variable, value, names)
+    return ahead, tuple(cast("ir.Load | ir.Gather", renaming.applied(s.load)) for s in loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +183,10 @@ def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
     keeps the name, which may be read after the loop.
     """
     block = list(body)
-    loads = [i for i, s in enumerate(block) if isinstance(s, ir.Load)]
+    loads = [i for i, s in enumerate(block) if _may_be_staged(s)]
     for n, i in enumerate(loads):
         load = block[i]
-        assert isinstance(load, ir.Load)
+        assert isinstance(load, ir.Load | ir.Gather)
         if load.dst not in {getattr(block[later], "dst", None) for later in loads[n + 1 :]}:
             continue
         own = names.new(load.dst, names.types[load.dst])
@@ -176,7 +205,7 @@ def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
             if written:
                 break
     for i, stmt in enumerate(block):
-        if isinstance(stmt, ir.Load) and any(
+        if _may_be_staged(stmt) and any(
             _touches(s, stmt.dst) or (isinstance(s, ir.Tag | ir.ExpectTags) and stmt.dst in holders(s))
             for s in ir.walk(tuple(block[:i]))
         ):
@@ -187,6 +216,10 @@ def _with_own_names(body: ir.Block, names: Names) -> ir.Block:
                 stmt.span,
             )
     return tuple(block)
+
+
+def _may_be_staged(stmt: ir.Stmt) -> TypeGuard[ir.Load | ir.Gather]:
+    return isinstance(stmt, ir.Load) or (isinstance(stmt, ir.Gather) and stmt.via == "cp_async")
 
 
 def _touches(stmt: ir.Stmt, name: str) -> bool:
@@ -247,7 +280,7 @@ def check_zeros(load: ir.Load) -> None:
         )
 
 
-def _allocate(load: ir.Load, stages: int, names: Names, via: str, block: list[ir.Stmt]) -> str:
+def _allocate(load: ir.Load | ir.Gather, stages: int, names: Names, via: str, block: list[ir.Stmt]) -> str:
     tile = names.types[load.dst]
     assert isinstance(tile, TileType)
     layout: SharedLayout
@@ -271,11 +304,6 @@ def ldmatrix_swizzle(tile: TileType) -> SwizzledShared:
     max_phase = max(1, min(8 // min(per_phase, 8), row_bytes // 16))
     order = tuple(reversed(range(len(tile.shape))))
     return SwizzledShared(vector, per_phase, max_phase, order)
-
-
-def at_iteration(view: ir.View, variable: str, value: ir.Expr) -> ir.View:
-    """The view with the loop variable set to `value`."""
-    return replace(view, origin=tuple(ex.substitute(o, {variable: value}) for o in view.origin))
 
 
 def iteration_number(loop: ir.Pipeline) -> ir.Expr:

@@ -95,6 +95,13 @@ class PointOperations(DataOperations):
         assert inside is not None
         return Points(view.tensor, tuple(index), shape), inside
 
+    def chosen_points(self, node: Node, view: Value, mask: Value) -> tuple[Points, ir.TileRef | None]:
+        """The elements of a view, and which of them are accessed; those of a rectangular view must be inside."""
+        if isinstance(view, Points):
+            return view, self.mask_of(node, mask, view.shape)
+        points, inside = self.points_of(node, self.view(node, view))
+        return points, self.both(node, inside, self.mask_of(node, mask, points.shape))
+
     # -------------------------------------------------------------------------------- accesses
 
     def op_load(
@@ -102,28 +109,46 @@ class PointOperations(DataOperations):
     ) -> Value:
         if mask is None and not isinstance(view, Points):
             return super().op_load(node, view, other=other, via=via)
-        if via not in ("auto", "direct"):
+        if via not in ("auto", "direct", "cp_async"):
             raise self.fault(
-                "TW009", f'a load by index tiles or with a mask goes via "auto" or "direct", not {describe(via)}', node
+                "TW009",
+                f'a load by index tiles or with a mask goes via "auto", "direct" or "cp_async", not {describe(via)}',
+                node,
             )
         if mask is not None and other is None:
             raise self.fault("TW005", "a load with mask= needs other=, the value of the elements left out", node)
-        if isinstance(view, Points):
-            fill = self.fill(node, other, self.tensors[view.tensor].type.dtype)
-            points, chosen = view, self.mask_of(node, mask, view.shape)
-            if chosen is None and fill is not None:
-                raise self.fault(
-                    "TW005", "other= of a load by index tiles is the value where mask= is false; there is no mask", node
-                )
-        else:
-            points, inside = self.points_of(node, self.view(node, view))
-            fill = self.fill(node, other, self.tensors[points.tensor].type.dtype)
-            chosen = self.both(node, inside, self.mask_of(node, mask, points.shape))
+        points, chosen = self.chosen_points(node, view, mask)
+        fill = self.fill(node, other, self.tensors[points.tensor].type.dtype)
+        if chosen is None and fill is not None:
+            raise self.fault(
+                "TW005", "other= of a load by index tiles is the value where mask= is false; there is no mask", node
+            )
+        if via == "cp_async" and fill:
+            raise self.fault(
+                "TW009",
+                f"copies into shared memory fill with zeros what is left out; other={fill:g} is not possible here",
+                node,
+            )
         type_ = TileType(self.tensors[points.tensor].type.dtype, points.shape)
         dst = self.fresh()
         self.types[dst] = type_
-        self.emit(ir.Gather(dst, points.tensor, points.index, chosen, fill, span=self.span(node)))
+        way = "cp_async" if via == "cp_async" else "direct"
+        self.emit(ir.Gather(dst, points.tensor, points.index, chosen, fill, way, span=self.span(node)))
         return ir.TileRef(dst)
+
+    def op_cp_async(self, node: Node, view: Value, dst: Value, *, mask: Value = None) -> Value:
+        if mask is None and not isinstance(view, Points):
+            return super().op_cp_async(node, view, dst)
+        ref = self.whole_stage(node, dst, "the target of cp_async")
+        want = self.stage_type(ref)
+        points, chosen = self.chosen_points(node, view, mask)
+        have = TileType(self.tensors[points.tensor].type.dtype, points.shape)
+        if have.shape != want.shape or have.dtype != want.dtype:
+            raise self.fault(
+                "TW003", f"the view is {have}, a stage of '{ref.buffer}' is {want.dtype}{list(want.shape)}", node
+            )
+        self.emit(ir.CpGather(ref, points.tensor, points.index, chosen, span=self.span(node)))
+        return None
 
     def op_store(self, node: Node, view: Value, tile: Value, *, mask: Value = None, via: Value = "auto") -> Value:
         if mask is None and not isinstance(view, Points):
@@ -133,11 +158,7 @@ class PointOperations(DataOperations):
                 "TW009", f'a store by index tiles or with a mask goes via "auto" or "direct", not {describe(via)}', node
             )
         source = self.named(self.tile(node, tile, "what is stored"), "stored")
-        if isinstance(view, Points):
-            points, chosen = view, self.mask_of(node, mask, view.shape)
-        else:
-            points, inside = self.points_of(node, self.view(node, view))
-            chosen = self.both(node, inside, self.mask_of(node, mask, points.shape))
+        points, chosen = self.chosen_points(node, view, mask)
         want, have = TileType(self.tensors[points.tensor].type.dtype, points.shape), self.tile_type(source)
         if want.shape != have.shape:
             raise self.fault("TW003", f"the view is {list(want.shape)}, the tile {list(have.shape)}", node)

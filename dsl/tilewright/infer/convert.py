@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.divisibility import access_order, kernel_divisors, vector_elements
+from tilewright.divisibility import Known, access_order, kernel_divisors, point_vector, vector_elements
 from tilewright.infer.derived import DERIVED, derived, joined
 from tilewright.infer.rules import InferenceError, accumulator_layout, mma_operand, wgmma_operand
 from tilewright.infer.solve import Layouts
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import TileType, Type
+from tilewright.ir.types import SharedType, TileType, Type
 from tilewright.layout import Blocked, DistributedLayout, DotOperand, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
 WGMMA_OPERAND = "operand A of wgmma, in registers"
@@ -117,11 +117,29 @@ def convert_uses(kernel: ir.Kernel, layouts: Layouts) -> ir.Kernel:
                     new = replace(stmt, index=index, mask=mask, src=laid(stmt.src))
                 else:
                     new = replace(stmt, index=index, mask=mask)
+            case ir.CpGather():
+                layout = _copying(kernel, stmt, tiles, known)
+
+                def moved(name: str, layout: DistributedLayout = layout) -> str:
+                    return need(name, layout, "each thread copies neighbours")
+
+                index = tuple(ir.TileRef(moved(i.name)) if isinstance(i, ir.TileRef) else i for i in stmt.index)
+                mask = ir.TileRef(moved(stmt.mask.name)) if stmt.mask is not None else None
+                new = replace(stmt, index=index, mask=mask)
             case _:
                 return None
         return (*before, new, *after)
 
     return kernel.with_body(ir.rewrite(kernel.body, change), types)
+
+
+def _copying(kernel: ir.Kernel, stmt: ir.CpGather, tiles: dict[str, TileType], known: Known) -> DistributedLayout:
+    """The layout of the threads that copy: neighbours of a row together, as many as one copy moves."""
+    buffer = kernel.types[stmt.dst.buffer]
+    first = next(tiles[i.name].layout for i in stmt.index if isinstance(i, ir.TileRef))
+    assert isinstance(buffer, SharedType) and first is not None
+    width = 128 // point_vector(kernel, stmt, known)
+    return default_blocked(buffer.shape, width, first.warps, warp_size=first.warp_size)
 
 
 def _convert_compute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilewright.divisibility import access_order, kernel_divisors, vector_elements
+from tilewright.divisibility import access_order, kernel_divisors, point_vector, vector_elements
 from tilewright.infer.derived import DERIVED, derived
 from tilewright.infer.rules import (
     InferenceError,
@@ -16,7 +16,6 @@ from tilewright.infer.rules import (
     wgmma_layout,
 )
 from tilewright.ir import nodes as ir
-from tilewright.ir.expr import Int
 from tilewright.ir.types import SharedType, TileType
 from tilewright.layout import DistributedLayout, Mfma, MmaV2, Slice, Wgmma, default_blocked
 
@@ -113,8 +112,14 @@ class Solver:
                 self._accessed(name, view)
                 self.facts[name].loaded = True
             case ir.Gather(dst=name):
-                self.facts[name].vectors.append((self._row_order(name), self._gathered(stmt)))
+                self.facts[name].vectors.append((self._row_order(name), point_vector(self.kernel, stmt, self.divisors)))
                 self.facts[name].loaded = True
+            case ir.CpGather():
+                first = next((i.name for i in stmt.index if isinstance(i, ir.TileRef)), None)
+                if first is not None:
+                    self.facts[first].vectors.append(
+                        (self._row_order(first), point_vector(self.kernel, stmt, self.divisors))
+                    )
             case ir.SharedLoad(dst=name):
                 self._staged(name)
                 self.facts[name].loaded = True
@@ -124,16 +129,6 @@ class Solver:
                 self._staged(name)
             case _:
                 pass
-
-    def _gathered(self, stmt: ir.Gather) -> int:
-        """Elements that one access may move: indices along the last axis alone are taken to be consecutive."""
-        last = stmt.index[-1]
-        param = self.kernel.param(stmt.tensor)
-        if not isinstance(last, ir.TileRef) or any(n > 1 for n in self.tiles[last.name].shape[:-1]):
-            return 1
-        origin = (*(Int(0) for _ in stmt.index),)
-        view = ir.View(stmt.tensor, origin, (1,) * len(origin))
-        return vector_elements(view, param, self.divisors, masked=True)
 
     def _accessed(self, name: str, view: ir.View) -> None:
         param = self.kernel.param(view.tensor)
@@ -280,6 +275,8 @@ def _tile_names(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[str]:
         case ir.Gather() | ir.Scatter():
             own = stmt.dst if isinstance(stmt, ir.Gather) else stmt.src
             names = (own, *(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef)))
+        case ir.CpGather():
+            names = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
         case ir.Atomic(src=name, mask=mask):
             names = (name,) if mask is None else (name, mask)
         case ir.Mma():
@@ -299,7 +296,7 @@ def _operands(stmt: ir.Compute, tiles: dict[str, TileType]) -> list[str]:
 
 def _same(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, str]]:
     """Pairs of names that want one layout."""
-    if isinstance(stmt, ir.Gather | ir.Scatter):
+    if isinstance(stmt, ir.Gather | ir.CpGather | ir.Scatter):
         own = [i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef)]
         first, *rest = [stmt.dst, *own] if isinstance(stmt, ir.Gather) else own
         for name in rest:

@@ -20,6 +20,7 @@ from tilewright.interpret.steps import Steps, compile_block, whole
 from tilewright.ir import nodes as ir
 from tilewright.ir.data import data_scalars
 from tilewright.ir.expr import Int, evaluate, names, show
+from tilewright.lines import Lines
 from tilewright.tag_space import mentioned
 
 RESIDENT = 3
@@ -84,7 +85,7 @@ def interpret(kernel: ir.Kernel, *arguments: Any) -> RunReport:
 def compile_kernel(kernel: ir.Kernel, limits: Limits) -> Compiled:
     """Closures for the statements of a kernel. Raises ValueError for policy statements."""
     has_roles = any(isinstance(stmt, ir.Roles) for stmt in ir.walk(kernel.body))
-    operands = Operands(kernel.types, limits.check_overflow, data_scalars(kernel.body))
+    operands = Operands(kernel.types, limits.check_overflow, data_scalars(kernel.body), Lines(kernel))
     return Compiled(kernel, limits, compile_block(kernel.body, operands), not has_roles)
 
 

@@ -12,7 +12,9 @@ from tilewright.interpret.scalars import Env, Scalar, compile_scalar
 from tilewright.ir import nodes as ir
 from tilewright.ir.data import Sources, tensors_behind
 from tilewright.ir.expr import Expr, Int, show
+from tilewright.ir.stages import seen
 from tilewright.ir.types import Type
+from tilewright.lines import Lines
 
 StepRun = Callable[[Process], Events | None]
 SlotOf = Callable[[Process], Slot]
@@ -25,6 +27,7 @@ class Operands:
     types: Mapping[str, Type]
     check_overflow: bool
     data: Sources = field(default_factory=dict[str, frozenset[str]])
+    lines: Lines | None = None
     _scalars: dict[Expr, Scalar] = field(default_factory=dict[Expr, Scalar])
 
     def scalar(self, expr: Expr) -> Scalar:
@@ -71,6 +74,11 @@ class Operands:
         if isinstance(ref.stage, Int) and ref.stage.value == 0:
             return lambda process: process.machine.stages[name][0]
         return resolve
+
+    def stage_shape(self, ref: ir.BufRef) -> tuple[int, ...]:
+        """The shape of a stage as the reference sees it."""
+        kind = seen(self.types, ref)
+        return kind.shape
 
     def slot(self, ref: ir.BarRef) -> Callable[[Process], Slot]:
         """The barrier slot that a reference means; its function raises Violation for one that does not exist."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Tensor, first_true
-from tilewright.interpret.numeric import STORAGE, decode, encode, to_dtype
+from tilewright.interpret.numeric import STORAGE, Array, decode, encode, to_dtype
 from tilewright.interpret.operands import Operands, StepRun
+from tilewright.interpret.shared_steps import copy_async
 from tilewright.interpret.tags import Tag
 from tilewright.ir import nodes as ir
+from tilewright.ir.expr import Bin, walk
 from tilewright.ir.types import TileType
 
 Index = npt.NDArray[np.int64]
@@ -24,6 +27,8 @@ def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
     match stmt:
         case ir.Gather():
             return _gather(stmt, operands)
+        case ir.CpGather():
+            return _cp_gather(stmt, operands)
         case ir.Scatter():
             return _scatter(stmt, operands)
         case _:
@@ -33,15 +38,35 @@ def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
 def _gather(stmt: ir.Gather, operands: Operands) -> StepRun:
     kind = operands.types[stmt.dst]
     assert isinstance(kind, TileType)
-    index_of = _index(stmt, operands, kind.shape)
+    index_of, axes = _index(stmt, operands, kind.shape), _counted(stmt, operands, kind.shape)
     other = 0.0 if stmt.other is None else stmt.other
 
     def run(process: Process) -> None:
         tensor, index, chosen = index_of(process)
         data = np.full(kind.shape, to_dtype(np.asarray(other), kind.dtype), STORAGE[kind.dtype.name])
         data[chosen] = decode(tensor.array[tuple(i[chosen] for i in index)], kind.dtype)
-        tag = Tag((None,) * len(kind.shape)) if process.machine.schedule.tags else None
+        tag = _tag(process, tensor, index, axes)
         process.assign(stmt.dst, Tile(data, tag))
+
+    return run
+
+
+def _cp_gather(stmt: ir.CpGather, operands: Operands) -> StepRun:
+    stage_of = operands.stage(stmt.dst)
+    shape = operands.stage_shape(stmt.dst)
+    index_of, axes = _index(stmt, operands, shape), _counted(stmt, operands, shape)
+
+    def run(process: Process) -> None:
+        # Indices are in registers, so a later change of their tiles has no effect on the copy.
+        tensor, index, chosen = index_of(process)
+        tag = _tag(process, tensor, index, axes)
+
+        def read() -> Array:
+            data = np.full(shape, to_dtype(np.asarray(0.0), tensor.dtype), STORAGE[tensor.dtype.name])
+            data[chosen] = decode(tensor.array[tuple(i[chosen] for i in index)], tensor.dtype)
+            return data
+
+        copy_async(process, stage_of(process), tag, read)
 
     return run
 
@@ -81,14 +106,14 @@ def uninitialized(process: Process, tensor: Tensor, element: tuple[int, ...]) ->
 
 
 def _index(
-    stmt: ir.Gather | ir.Scatter, operands: Operands, shape: tuple[int, ...]
+    stmt: ir.Gather | ir.CpGather | ir.Scatter, operands: Operands, shape: tuple[int, ...]
 ) -> Callable[[Process], tuple[Tensor, tuple[Index, ...], Chosen]]:
     """The tensor, an index a dimension for each element, and which elements the mask chooses.
 
     The function raises Violation for a chosen element that does not exist.
     """
     parts = [i.name if isinstance(i, ir.TileRef) else operands.scalar(_scalar(i)) for i in stmt.index]
-    verb = "load of" if isinstance(stmt, ir.Gather) else "update of" if stmt.op else "store to"
+    verb = "load of" if not isinstance(stmt, ir.Scatter) else "update of" if stmt.op else "store to"
 
     def resolve(process: Process) -> tuple[Tensor, tuple[Index, ...], Chosen]:
         tensor = process.machine.tensors[stmt.tensor]
@@ -113,6 +138,56 @@ def _index(
         return tensor, tuple(index), chosen
 
     return resolve
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """For each axis of a tile the dimension that an index counts along it, None for others; `fixed` are dimensions
+    with one index for the whole tile.
+    """
+
+    dims: tuple[int | None, ...]
+    fixed: tuple[int, ...]
+
+
+def _counted(stmt: ir.Gather | ir.CpGather, operands: Operands, shape: tuple[int, ...]) -> _Counted:
+    """The axes that have coordinates: those counted by one index, if the other indices come from tables or are scalars.
+
+    Where indices are computed otherwise, an iteration may mean several coordinates at once, and none are claimed.
+    """
+    nothing = _Counted((None,) * len(shape), ())
+    lines = operands.lines
+    dims: list[int | None] = [None] * len(shape)
+    for dim, index in enumerate(stmt.index):
+        if not isinstance(index, ir.TileRef):
+            continue
+        line = lines.of(index.name) if lines is not None else None
+        kind = operands.types[index.name]
+        assert isinstance(kind, TileType)
+        if line is None:
+            if lines is None or index.name not in lines.loaded:
+                return nothing
+            continue
+        axis = line[0] + len(shape) - len(kind.shape)
+        if dims[axis] is not None or not _linear(line[1]):
+            return nothing
+        dims[axis] = dim
+    fixed = tuple(d for d, i in enumerate(stmt.index) if not isinstance(i, ir.TileRef))
+    return _Counted(tuple(dims), fixed)
+
+
+def _linear(e: ir.Expr) -> bool:
+    return all(not isinstance(x, Bin) or x.op in ("+", "-", "*") for x in walk(e))
+
+
+def _tag(process: Process, tensor: Tensor, index: tuple[Index, ...], counted: _Counted) -> Tag | None:
+    if not process.machine.schedule.tags:
+        return None
+    origin = tuple(int(i.flat[0]) for i in index)
+    axes = tensor.axes(origin, (frozenset[str](),) * len(origin))
+    fixed = tuple(origin[d] for d in counted.fixed)
+    slices = frozenset((f"{tensor.name}[{', '.join(map(str, fixed))}]",)) if fixed else frozenset[str]()
+    return Tag(tuple(None if d is None else axes[d] for d in counted.dims), slices=slices)
 
 
 def _scalar(operand: ir.Operand) -> ir.Expr:

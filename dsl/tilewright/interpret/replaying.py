@@ -94,7 +94,7 @@ def random_arguments(
     generator = np.random.default_rng(seed)
     given = {**index_tables(kernel, sizes, generator), **(tables or {})}
     loads = (s for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
-    gathers = {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Gather)}
+    gathers = {s.tensor for s in ir.walk(kernel.body) if isinstance(s, ir.Gather | ir.CpGather)}
     valued = {p.name for p in kernel.params if p.given == "values"}
     poisoned = set(outputs(kernel)) - {s.view.tensor for s in loads} - gathers - valued
     arrays: list[Argument] = []

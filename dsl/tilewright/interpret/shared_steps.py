@@ -6,11 +6,15 @@ at the next sync of the role, and an ordinary load may still be reading until th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.interpret.machine import Events, Group, Pending, Process, Tile
 from tilewright.interpret.memory import Region, Stage, Use, first_true
+from tilewright.interpret.numeric import Array
 from tilewright.interpret.operands import Operands, StepRun
 from tilewright.interpret.provenance import loaded
 from tilewright.interpret.schedule import Action
+from tilewright.interpret.tags import Tag
 from tilewright.ir import nodes as ir
 from tilewright.problem import Related
 
@@ -230,24 +234,27 @@ def _cp_async(stmt: ir.CpAsync, operands: Operands) -> StepRun:
             raise process.violation(
                 "bounds", f"the tile of {name} starts at {origin}, before its first element", element=origin
             )
-        process.written += 1
-        region = process.share(stage.shape)
-        if region is None:
-            return
-        token = begin_write(process, stage, region, asynchronous=False, queue=None)
-        version = process.machine.version((process.role, process.written, stage.name))
-        stage.tag = loaded(process, tensor, origin, view.tile_shape, view.lead, decided)
-        visible = Action(_nothing, _name(process), process.stmt.span)
-        stage.writers.append(Use(region, visible))
-
-        def complete() -> None:
-            values = tensor.read(origin, view.shape, 0.0).reshape(view.tile_shape)
-            stage.put(region, values[region], version, generic=True)
-
-        copying = process.machine.actions.issue(Action(complete, _name(process), process.stmt.span))
-        process.open_copies.append(Pending(copying, token, None, (stage, region, version), visible))
+        tag = loaded(process, tensor, origin, view.tile_shape, view.lead, decided)
+        copy_async(process, stage, tag, lambda: tensor.read(origin, view.shape, 0.0).reshape(view.tile_shape))
 
     return run
+
+
+def copy_async(process: Process, stage: Stage, tag: Tag | None, read: Callable[[], Array]) -> None:
+    """Begin a copy of what `read` gives into a stage; it is complete when a wait for its group says so."""
+    process.written += 1
+    region = process.share(stage.shape)
+    if region is None:
+        return
+    token = begin_write(process, stage, region, asynchronous=False, queue=None)
+    version = process.machine.version((process.role, process.written, stage.name))
+    stage.tag = tag
+    visible = Action(_nothing, _name(process), process.stmt.span)
+    stage.writers.append(Use(region, visible))
+    copying = process.machine.actions.issue(
+        Action(lambda: stage.put(region, read()[region], version, generic=True), _name(process), process.stmt.span)
+    )
+    process.open_copies.append(Pending(copying, token, None, (stage, region, version), visible))
 
 
 def _cp_commit(process: Process) -> None:

@@ -1,11 +1,11 @@
-"""Statements on single elements of a tensor, one for each element of a tile: gathers and scatters."""
+"""Statements on single elements of a tensor, one for each element of a tile: gathers, copies, scatters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.ir.base import Operand, Stmt, TileRef
+from tilewright.ir.base import BufRef, Operand, Stmt, TileRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,7 @@ class Gather(Stmt):
 
     An index is an i32 tile of the rank of `dst` (an extent of 1 stretches) or a scalar. Where `mask`, a tile of truth
     values of that rank, is false, nothing is read and `dst` holds `other`; every other index must be inside.
+    `via="cp_async"` is the policy form: a pipeline copies the elements into a ring ahead of their iteration.
     """
 
     dst: str
@@ -21,6 +22,21 @@ class Gather(Stmt):
     index: tuple[Operand, ...]
     mask: TileRef | None = None
     other: float | None = None
+    via: Literal["direct", "cp_async"] = "direct"
+
+
+@dataclass(frozen=True, slots=True)
+class CpGather(Stmt):
+    """Asynchronous copy (generic proxy) of single elements into the shared stage `dst`, each thread its part.
+
+    Indices as in `Gather`, of the rank of the stage; where `mask` is false nothing is read and the stage gets zero.
+    Indices and mask are read when the copy is issued.
+    """
+
+    dst: BufRef
+    tensor: str
+    index: tuple[Operand, ...]
+    mask: TileRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

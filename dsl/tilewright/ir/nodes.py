@@ -49,7 +49,7 @@ from tilewright.ir.explicit import (
 )
 from tilewright.ir.expr import Expr, Size
 from tilewright.ir.expr import walk as walk_expr
-from tilewright.ir.gather import Gather, Scatter
+from tilewright.ir.gather import CpGather, Gather, Scatter
 from tilewright.ir.orders import ColumnMajor, Grouped, Order, RowMajor, Xcd, xcd_number
 from tilewright.ir.parameters import Assumption, ConstParam, Contract, Param, ScalarParam, TypeParam
 from tilewright.ir.tagging import ExpectTags, Tag, TagUse
@@ -321,6 +321,8 @@ def is_explicit(kernel: Kernel) -> bool:
             return False
         if isinstance(stmt, Load | Store) and stmt.via not in REGISTER_WAYS:
             return False
+        if isinstance(stmt, Gather) and stmt.via != "direct":
+            return False
         if isinstance(stmt, Mma) and stmt.instr == "auto":
             return False
     return True
@@ -364,6 +366,7 @@ __all__ = [
     "Contract",
     "CpAsync",
     "CpCommit",
+    "CpGather",
     "CpWait",
     "ELEMENTWISE",
     "ExpectTags",

@@ -132,7 +132,7 @@ class FunctionEmitter:
                 self.defined.add(stmt.dst)
             case ir.Store():
                 self._store(stmt)
-            case ir.Gather() | ir.Scatter():
+            case ir.Gather() | ir.CpGather() | ir.Scatter():
                 self._points(stmt)
             case ir.Atomic():
                 self._atomic(stmt)
@@ -306,13 +306,14 @@ class FunctionEmitter:
         with self._inside_first(stmt.view, lambda: self._call(*load)):
             self._call(*load, f"mask={where.mask}", f"other={other}")
 
-    def _points(self, stmt: ir.Gather | ir.Scatter) -> None:
-        """A load, store or update through a tile of pointers."""
+    def _points(self, stmt: ir.Gather | ir.CpGather | ir.Scatter) -> None:
+        """A load, copy, store or update through a tile of pointers."""
         where = pointers(stmt, self.kernel.param(stmt.tensor), self.names, self.scalars, self.hoisted)
         if isinstance(stmt, ir.Gather):
             self._own_warps(stmt.dst, stmt.span)
             self.defined.add(stmt.dst)
-        self._call(*accesses(stmt, where, self.names, self.module.tiles))
+        stage = self._stage(stmt.dst) if isinstance(stmt, ir.CpGather) else ""
+        self._call(*accesses(stmt, where, stage, self.names, self.module.tiles))
 
     def _store(self, stmt: ir.Store) -> None:
         src = self.names(stmt.src)
@@ -360,13 +361,12 @@ class FunctionEmitter:
             yield
 
     def _cp_async(self, stmt: ir.CpAsync) -> None:
-        buffer = self._shared(stmt.dst)
-        param = self.kernel.param(stmt.view.tensor)
-        vector = vector_elements(stmt.view, param, self.module.divisors, masked=True)
-        layout = default_blocked(buffer.shape, 128 // vector, self.warps)
+        buffer, param = self._shared(stmt.dst), self.kernel.param(stmt.view.tensor)
+        width = 128 // vector_elements(stmt.view, param, self.module.divisors, masked=True)
+        layout = default_blocked(buffer.shape, width, self.warps)
         where = self._access(stmt.view, TileType(buffer.dtype, buffer.shape, layout), stmt.span)
-        stage = self._stage(stmt.dst)
-        self._call("async_copy.async_copy_global_to_shared", stage, where.pointers, f"mask={where.mask}")
+        arguments = self._stage(stmt.dst), where.pointers, f"mask={where.mask}"
+        self._call("async_copy.async_copy_global_to_shared", *arguments)
 
     # --------------------------------------------------------------------------------------------- operands
 

@@ -13,6 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.stages import seen
 from tilewright.ir.types import BarrierType, GlobalType, SharedType, TensorMemoryType, TileType
 from tilewright.layout import LayoutError, Mfma, Swizzled, Wgmma
+from tilewright.lines import copied_at_once
 from tilewright.lower.errors import LoweringError
 from tilewright.source import Span
 from tilewright.targets import TARGETS, TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_ROWS, Feature, Target
@@ -25,7 +26,7 @@ _NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str], ...] = (
         "tcgen05",
         "tensor memory and tcgen05",
     ),
-    ((ir.CpAsync, ir.CpCommit, ir.CpWait), "cp_async", "cp.async"),
+    ((ir.CpAsync, ir.CpGather, ir.CpCommit, ir.CpWait), "cp_async", "cp.async"),
     ((ir.AllocBarrier, ir.BarrierWait, ir.BarrierArrive, ir.BarrierExpect), "mbarrier", "mbarriers"),
     # Arrivals of a role and register budgets are lowered to instructions of sm_90.
     ((ir.Roles, ir.BarrierExpect, ir.BarrierArrive, ir.FenceAsync), "setmaxnreg", "roles and transaction barriers"),
@@ -189,6 +190,8 @@ def _check_statement(stmt: ir.Stmt, kernel: ir.Kernel, target: Target) -> None:
             _check_tma(view, _shared(kernel, ref), stmt, kernel)
         case ir.CpAsync():
             _check_cp_async(stmt, kernel)
+        case ir.CpGather():
+            _check_cp_gather(stmt, kernel)
         case ir.BarrierExpect(bytes=amount) if not hasattr(amount, "value"):
             raise LoweringError("the bytes that a barrier expects must be a compile-time constant", stmt.span)
         case _:
@@ -323,6 +326,23 @@ def _check_cp_async(stmt: ir.CpAsync, kernel: ir.Kernel) -> None:
             f"cp.async copies at least 4 bytes at multiples of 4, all inside or all outside the tensor, but rows of "
             f"'{param.name}' ({param.type.dtype}) may begin and end at any multiple of {size} bytes: assume that the "
             f"row length is a multiple of {16 // size} (16 bytes, the widest copy)",
+            stmt.span,
+        )
+
+
+def _check_cp_gather(stmt: ir.CpGather, kernel: ir.Kernel) -> None:
+    buffer, param = _shared(kernel, stmt.dst), kernel.param(stmt.tensor)
+    if buffer.dtype != param.type.dtype:
+        raise LoweringError(f"cp.async copies elements as they are, but '{param.name}' holds {param.type.dtype} and "
+                            f"'{stmt.dst.buffer}' {buffer.dtype}", stmt.span)  # fmt: skip
+    size = param.type.dtype.bytes
+    if size * copied_at_once(kernel, stmt, kernel_divisors(kernel)) < 4:
+        raise LoweringError(
+            f"cp.async copies at least 4 contiguous bytes at multiples of 4, all of them or none, but the elements of "
+            f"'{param.name}' ({param.type.dtype}) that this takes are not known to lie together: the index of the last "
+            f"dimension counts along the last axis of the tile from a multiple of {16 // size}, the row length is a "
+            f"multiple of {16 // size} (16 bytes, the widest copy; assume it), and a mask along that axis compares "
+            "that index with a multiple of it",
             stmt.span,
         )
 

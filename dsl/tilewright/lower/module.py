@@ -244,7 +244,7 @@ def _role_arguments(module: Module, role: ir.Role, outer: frozenset[str]) -> tup
     tensors: set[str] = set()
     descriptors: list[str] = []
     for stmt in ir.walk(role.body):
-        if isinstance(stmt, ir.Gather | ir.Scatter):
+        if isinstance(stmt, ir.Gather | ir.CpGather | ir.Scatter):
             tensors.add(stmt.tensor)
             used |= {n for e in kernel.param(stmt.tensor).type.strides for n in ex.names(e)}
         for value in ir.operands(stmt):
@@ -369,6 +369,8 @@ def _pointer_tensors(kernel: ir.Kernel) -> frozenset[str]:
             case ir.Load(view=view) | ir.Store(view=view) | ir.Atomic(view=view) | ir.CpAsync(view=view):
                 found.add(view.tensor)
             case ir.Assign(value=ex.Item(tensor)) | ir.Gather(tensor=tensor) | ir.Scatter(tensor=tensor):
+                found.add(tensor)
+            case ir.CpGather(tensor=tensor):
                 found.add(tensor)
             case _:
                 pass

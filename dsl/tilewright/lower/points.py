@@ -15,19 +15,25 @@ RELAXED = ('sem="relaxed"', 'scope="gpu"')
 """How atomic updates are ordered: with nothing else."""
 
 
-def accesses(stmt: ir.Gather | ir.Scatter, where: str, names: Names, tiles: Mapping[str, TileType]) -> tuple[str, ...]:
-    """The function and the arguments of the access through the pointers `where`."""
+def accesses(
+    stmt: ir.Gather | ir.CpGather | ir.Scatter, where: str, stage: str, names: Names, tiles: Mapping[str, TileType]
+) -> tuple[str, ...]:
+    """The function and the arguments of the access through the pointers `where`; a copy goes into `stage`."""
     mask = () if stmt.mask is None else (f"mask={names(stmt.mask.name)}",)
     if isinstance(stmt, ir.Scatter):
         function = f"gl.atomic_{stmt.op}" if stmt.op else "gl.store"
         return (function, where, names(stmt.src), *mask, *(RELAXED if stmt.op else ()))
+    if isinstance(stmt, ir.CpGather):
+        return ("async_copy.async_copy_global_to_shared", stage, where, *mask)
     other: tuple[str, ...] = ()
     if stmt.other is not None and mask:
         other = (f"other={number(stmt.other) if tiles[stmt.dst].dtype.is_float else int(stmt.other)}",)
     return (f"{names(stmt.dst)} = gl.load", where, *mask, *other)
 
 
-def pointers(stmt: ir.Gather | ir.Scatter, param: ir.Param, names: Names, scalars: Scalars, hoisted: Hoisted) -> str:
+def pointers(
+    stmt: ir.Gather | ir.CpGather | ir.Scatter, param: ir.Param, names: Names, scalars: Scalars, hoisted: Hoisted
+) -> str:
     """The pointers to the elements, computed in 64 bits: an index times a row stride can exceed 2**31."""
     parts = [names(param.name)]
     offsets: list[str] = []

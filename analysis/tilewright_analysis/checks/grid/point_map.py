@@ -4,7 +4,9 @@ Two elements (of any programs, iterations and lanes) that the mask chooses must 
 of the tensor there must be one that goes there. The second is shown by naming it: the program by its tile numbers, the
 iteration of a loop by rounding down from where it starts, the lane by what is left. Where offsets cut a dimension
 into segments (`T[0] <= 0` and the extent `<= T[last]` follow from the contracts), every place lies in a segment: the
-last whose offset is not past it. A map of as many elements as places, one to one, reaches all of them too.
+last whose offset is not past it. Indices that are the digits of one number (`n // Q % P`, `n % Q`) count as that
+number, where the mask says that it is below the product of the extents (`mixed_radix`). A map of as many elements as
+places, one to one, reaches all of them too.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from tilewright.problem import Related
 from ...context import KernelContext, Site
 from ...integers import Binder, Question, conjunction
 from ...lane_values import Lane, LaneValues, lanes
+from ...mixed_radix import conjuncts, joined, upper_bounds
 from ...report import Obligation, Verdict
-from ..outcome import Values, proved, settle, unknown
+from ..outcome import Values, fixes_of, proved, settle, unknown
+from .permutations import offer, unpermuted
 from .writes import outputs
 
 INJECTIVE, COVERAGE = "TW302", "TW303"
@@ -30,12 +34,17 @@ _TWIN = "~"
 
 @dataclass(frozen=True)
 class PointWrite:
-    """A scatter: where its elements go, over sizes, binders and lanes; None where that is not followed."""
+    """A scatter: where its elements go, over sizes, binders and lanes; None where that is not followed.
+
+    `place` has an index for each dimension; in `index`, with its `extents`, digits of one number are that number.
+    """
 
     site: Site
     stmt: ir.Scatter
     shape: tuple[int, ...]
+    place: tuple[ex.Expr, ...]
     index: tuple[ex.Expr, ...] | None
+    extents: tuple[ex.Expr, ...]
     mask: ex.Expr
     facts: tuple[ex.Expr, ...]
     symbols: tuple[Binder, ...]
@@ -85,9 +94,13 @@ def _write(context: KernelContext, site: Site, stmt: ir.Scatter, suffix: str = "
     found = [values.value(i, lane) for i in stmt.index]
     mask = values.value(stmt.mask, lane) if stmt.mask is not None else ex.Int(1)
     index = tuple(f for f in found if f is not None)
-    known = index if len(index) == len(found) and mask is not None else None
     chosen = ex.Int(1) if mask is None else mask
-    return PointWrite(site, stmt, shape, known, chosen, tuple(values.facts), tuple(values.symbols), binders)
+    extents = context.kernel.param(stmt.tensor).type.shape
+    known = None
+    if len(index) == len(found) and mask is not None:
+        known, extents = joined(index, extents, upper_bounds(chosen))
+    facts, symbols = tuple(values.facts), tuple(values.symbols)
+    return PointWrite(site, stmt, shape, index, known, extents, chosen, facts, symbols, binders)
 
 
 def _tracked(write: PointWrite, sizes: tuple[str, ...]) -> bool:
@@ -120,7 +133,9 @@ def _injective(context: KernelContext, one: PointWrite, other: PointWrite) -> Ob
     def twin(e: ex.Expr) -> ex.Expr:
         return ex.substitute(e, env)
 
-    meet = conjunction(ex.Bin("==", i, twin(j)) for i, j in zip(one.index, other.index, strict=True))
+    # Two statements may take different dimensions for digits of one number.
+    mine, theirs = (one.index, other.index) if same else (one.place, other.place)
+    meet = conjunction(ex.Bin("==", i, twin(j)) for i, j in zip(mine, theirs, strict=True))
     claim = ex.negate(conjunction((one.mask, twin(other.mask), meet)))
     if same:
         alike = conjunction(ex.Bin("==", ex.Var(b.name), twin(ex.Var(b.name))) for b in one.binders)
@@ -131,14 +146,16 @@ def _injective(context: KernelContext, one: PointWrite, other: PointWrite) -> Ob
     decision = context.decider.decide(question)
 
     def message(m: Values) -> str:
-        assert one.index is not None
-        at = ", ".join(str(ex.evaluate(i, m)) for i in one.index)
+        at = ", ".join(str(ex.evaluate(i, m)) for i in one.place)
         how = [", ".join(f"{b.label} = {m[b.name + s]}" for b in w.binders) for w, s in ((one, ""), (other, _TWIN))]
         return f"Element {one.stmt.tensor}[{at}] is written twice: with {how[0]} and with {how[1]}."
 
+    offered = offer(context, one.place, one.facts) if same and decision.verdict != "proved" else None
+    hint, fix = offered or ("", None)
     return settle(
-        context, one.site, INJECTIVE, "grid", what, decision, message, span=one.stmt.span, related=related,
-        element=lambda m: tuple(ex.evaluate(i, m) for i in one.index or ()),
+        context, one.site, INJECTIVE, "grid", what, decision, message, span=one.stmt.span, related=related, hint=hint,
+        fixes=fixes_of(fix),
+        element=lambda m: tuple(ex.evaluate(i, m) for i in one.place),
     )  # fmt: skip
 
 
@@ -149,7 +166,12 @@ def _coverage(context: KernelContext, tensor: str, writes: list[PointWrite], one
     if len(writes) > 1 or not tracked:
         missing = "several statements store parts of it" if tracked else _untracked()
         return unknown(context, COVERAGE, "grid", what, first.stmt.span, missing)
-    extents = context.kernel.param(tensor).type.shape
+    extents = first.extents
+    if first.index is not None:
+        known = (*conjuncts(first.mask), *first.facts)
+        index = unpermuted(context, first.site, first.index, extents, known, (*first.lanes, *first.symbols))
+        used = frozenset(n for e in (*index, first.mask) for n in ex.names(e))
+        first = replace(first, index=index, symbols=tuple(s for s in first.symbols if s.name in used))
     if one_to_one and first.mask == ex.Int(1) and not first.site.conditions and _as_many(context, first, extents):
         return proved(COVERAGE, "grid", what, first.stmt.span, "counting")
     for questions in _witnesses(context, first, extents):
@@ -204,7 +226,7 @@ def _witnesses(context: KernelContext, write: PointWrite, extents: tuple[ex.Expr
         if not _solve(plain, places, env):
             continue
         assert plain.index is not None
-        claims += [ex.substitute(c, env) for c in (*plain.site.conditions, *_parts(plain.mask))]
+        claims += [ex.substitute(c, env) for c in (*plain.site.conditions, *conjuncts(plain.mask))]
         for b in plain.binders:
             if b.kind == "program":
                 continue  # its digits are in range
@@ -216,14 +238,6 @@ def _witnesses(context: KernelContext, write: PointWrite, extents: tuple[ex.Expr
             ex.Bin("==", ex.substitute(i, env), ex.Var(p.name)) for i, p in zip(plain.index, places, strict=True)
         ]
         yield [Question(c, (*known, *facts), (*places, *more)) for c in claims if c != ex.Int(1)]
-
-
-def _parts(e: ex.Expr) -> Iterator[ex.Expr]:
-    if isinstance(e, ex.Bin) and e.op == "and":
-        yield from _parts(e.lhs)
-        yield from _parts(e.rhs)
-    else:
-        yield e
 
 
 def _with_digits(write: PointWrite, program: str, digits: tuple[Digit, ...]) -> PointWrite:

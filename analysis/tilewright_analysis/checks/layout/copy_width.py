@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.divisibility import kernel_divisors
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType
 from tilewright.layout import Padded, Swizzled, SwizzledShared
+from tilewright.lines import copied_at_once
 from tilewright.problem import Related
 
 from ...context import KernelContext
@@ -23,8 +25,8 @@ _LEAST_BYTES = 4
 
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each cp.async."""
-    for site in context.sites_of(ir.CpAsync):
-        if not isinstance(site.stmt, ir.CpAsync):
+    for site in context.sites_of(ir.CpAsync, ir.CpGather):
+        if not isinstance(site.stmt, ir.CpAsync | ir.CpGather):
             continue
         name = site.stmt.dst.buffer
         buffer = context.shared(name)
@@ -32,6 +34,9 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             continue
         run = contiguous_run(buffer)
         what = f"the copy to {name} moves at least {_LEAST_BYTES} contiguous bytes"
+        if isinstance(site.stmt, ir.CpGather) and (wrong := apart(context.kernel, site.stmt)):
+            yield refuted(context, CODE, "layout", what, site.stmt.span, wrong)
+            continue
         if run * buffer.dtype.bytes >= _LEAST_BYTES:
             yield proved(CODE, "layout", what, site.stmt.span, f"runs of {run} elements")
             continue
@@ -43,6 +48,21 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         )
         related = (Related(context.alloc_span(name), f"the layout of {name}"),)
         yield refuted(context, CODE, "layout", what, site.stmt.span, text, related=related)
+
+
+def apart(kernel: ir.Kernel, stmt: ir.CpGather) -> str:
+    """Why the elements that one copy of a gather would take do not lie together in memory; empty if they do."""
+    size = kernel.param(stmt.tensor).type.dtype.bytes
+    if copied_at_once(kernel, stmt, kernel_divisors(kernel)) * size >= _LEAST_BYTES:
+        return ""
+    unit = 16 // size
+    return (
+        f"cp.async copies at least {_LEAST_BYTES} contiguous bytes, all of them or none, but two neighbours of the "
+        f"tile of {stmt.tensor} ({8 * size}-bit elements) are not known to lie together: the index of the last "
+        f"dimension must count along the last axis of the tile from a multiple of {unit}, rows of {stmt.tensor} and "
+        f"what a mask compares that index with must be multiples of {unit} (assume it of a size); or load with "
+        'via="direct".'
+    )
 
 
 def contiguous_run(buffer: SharedType) -> int:

@@ -26,10 +26,12 @@ def check(context: KernelContext) -> Iterable[Obligation]:
     for site, view in context.views():
         into = stores if isinstance(site.stmt, ir.Store | ir.TmaStore | ir.Atomic) else loads
         into.setdefault(view.tensor, []).append((site, view))
-    points = [s for s in context.sites if isinstance(s.stmt, ir.Gather | ir.Scatter)]
-    for tensor in sorted({s.stmt.tensor for s in points if isinstance(s.stmt, ir.Gather | ir.Scatter)}):
-        mine = [s for s in points if isinstance(s.stmt, ir.Gather | ir.Scatter) and s.stmt.tensor == tensor]
-        reads = tensor in loads or any(isinstance(s.stmt, ir.Gather) for s in mine)
+    points = [s for s in context.sites if isinstance(s.stmt, ir.Gather | ir.CpGather | ir.Scatter)]
+    for tensor in sorted({s.stmt.tensor for s in points if isinstance(s.stmt, ir.Gather | ir.CpGather | ir.Scatter)}):
+        mine = [
+            s for s in points if isinstance(s.stmt, ir.Gather | ir.CpGather | ir.Scatter) and s.stmt.tensor == tensor
+        ]
+        reads = tensor in loads or any(isinstance(s.stmt, ir.Gather | ir.CpGather) for s in mine)
         writes = tensor in stores or any(isinstance(s.stmt, ir.Scatter) for s in mine)
         if reads and writes:
             what = f"no load of {tensor} meets a store to it in another order than the text says"

@@ -12,13 +12,13 @@ carries are not examined: they count iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 
 from ...context import KernelContext, Site
-from ...integers import MAX_SIZE, Decision, Question
+from ...integers import MAX_SIZE, Decision, Question, smallest_first
 from ...integers.magnitude import MAX_TENSOR_BYTES, Magnitudes
 from ...integers.ranges import Interval, interval, interval_env, known_divisors
 from ...report import Obligation
@@ -26,6 +26,7 @@ from ..outcome import Values, assume_fix, fixes_of, proved, settle, unknown
 
 CODE = "TW205"
 _LIMIT = 2**31
+_MOST_SIZES = 100_000
 _MOST_PROGRAMS = 2**31 - 1
 _WHAT = "every index fits 32 bits"
 
@@ -141,7 +142,7 @@ def _large_example(context: KernelContext, site: Site, value: ex.Expr) -> dict[s
     ends = {31: ex.GREATEST_SCALAR, 32: ex.LEAST_SCALAR}  # of arguments that may be negative
     integers = context.kernel.integers
     choices = [[*exponents, *ends] if n in integers else exponents for n in names]
-    for choice in sorted(product(*choices), key=lambda c: (sum(c), max(c, default=0))):
+    for choice in islice(smallest_first(choices), _MOST_SIZES):
         env = {**least, **{n: ends.get(k, least[n] << k) for n, k in zip(names, choice, strict=True)}}
         if all(v <= MAX_SIZE for n, v in env.items() if n not in integers) and _breaks(context, site, value, env):
             return env

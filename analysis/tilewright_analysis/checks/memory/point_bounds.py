@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.lines import points_shape
 
 from ...context import KernelContext, Site
-from ...integers import Question, conjunction
+from ...integers import Decision, Question, conjunction
 from ...lane_values import LaneValues, lanes
+from ...mixed_radix import conjuncts, digit_of, product_of
 from ...report import Obligation
 from ..contracts import offered
 from ..outcome import fixes_of, settle, unknown
@@ -24,20 +26,19 @@ READS, WRITES = "TW201", "TW202"
 def check(context: KernelContext) -> Iterator[Obligation]:
     """One obligation for each gather or scatter and dimension."""
     for site in context.sites:
-        if isinstance(site.stmt, ir.Gather | ir.Scatter):
+        if isinstance(site.stmt, ir.Gather | ir.CpGather | ir.Scatter):
             for dim in range(len(site.stmt.index)):
                 yield _inside(context, site, site.stmt, dim)
 
 
-def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.Scatter, dim: int) -> Obligation:
-    tile = context.tile(stmt.dst if isinstance(stmt, ir.Gather) else stmt.src)
-    code, verb = (READS, "load of") if isinstance(stmt, ir.Gather) else (WRITES, "store to")
+def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.CpGather | ir.Scatter, dim: int) -> Obligation:
+    code, verb = (WRITES, "store to") if isinstance(stmt, ir.Scatter) else (READS, "load of")
     verb = "update of" if isinstance(stmt, ir.Scatter) and stmt.op else verb
     operand = stmt.index[dim]
     name = operand.name if isinstance(operand, ir.TileRef | ex.Size | ex.Var) else "%"
-    text = "computed" if name.startswith("%") else name
+    text = name if name in context.written.types or name in context.kernel.sizes else "computed"
     what = f"every index of dimension {dim} in the {verb} {stmt.tensor} exists"
-    binders, lane = lanes(tile.shape if tile is not None else ())
+    binders, lane = lanes(points_shape(context.kernel, stmt))
     values = LaneValues(context, site)
     index, mask = values.value(operand, lane), values.value(stmt.mask, lane)
     if index is None or (stmt.mask is not None and mask is None):
@@ -51,7 +52,7 @@ def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.Scatter, di
     # The binders of the site, those of the lane, and what choices come to.
     outer = tuple(b for b in base.binders if b.name not in own)
     question = Question(claim, (*base.facts, *known), (*outer, *binders, *values.symbols))
-    decision = context.decider.decide(question)
+    decision = Decision("proved", "stated") if _stated(index, extent, known) else context.decider.decide(question)
     offer = None
     if decision.verdict != "proved":
         offer = next((o for i in _items(index, values) if (o := offered(context, site, i, extent)) is not None), None)
@@ -71,8 +72,26 @@ def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.Scatter, di
     )  # fmt: skip
 
 
+def _stated(index: ex.Expr, extent: ex.Expr, known: tuple[ex.Expr, ...]) -> bool:
+    """Whether the mask says it in so many words, or the index is a remainder by the extent."""
+    digit = digit_of(index)
+    if digit.radix is not None and digit.radix == product_of(extent):
+        return True
+    parts = {p for k in known for p in conjuncts(k)}
+    return {ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, extent)} <= parts
+
+
 def _items(index: ex.Expr, values: LaneValues) -> Iterator[ex.Item]:
-    """Elements of tensors that the index may be."""
-    yield from ex.items(index)
-    for fact in values.facts:
-        yield from ex.items(fact)
+    """The element of a tensor that the index is, or may be; bounds of one that it is computed from would not do."""
+    match index:
+        case ex.Item():
+            yield index
+        case ex.Var(name):
+            for fact in values.facts:
+                match fact:
+                    case ex.Bin("or", _, ex.Bin("==", ex.Var(chosen), ex.Item() as item)) if chosen == name:
+                        yield item
+                    case _:
+                        pass
+        case _:
+            pass

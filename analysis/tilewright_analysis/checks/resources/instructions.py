@@ -17,7 +17,12 @@ from ..outcome import refuted
 
 CODE = "TW009"
 _NEEDS: tuple[tuple[tuple[type[ir.Stmt], ...], Feature, str, str], ...] = (
-    ((ir.CpAsync, ir.CpCommit, ir.CpWait), "cp_async", "cp.async", "Load with tw.load, then tw.store_shared."),
+    (
+        (ir.CpAsync, ir.CpGather, ir.CpCommit, ir.CpWait),
+        "cp_async",
+        "cp.async",
+        "Load with tw.load, then tw.store_shared.",
+    ),
     (
         (ir.AllocBarrier, ir.BarrierWait, ir.BarrierArrive, ir.BarrierExpect),
         "mbarrier",

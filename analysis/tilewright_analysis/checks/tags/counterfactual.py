@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice
 from math import prod
 from time import thread_time
 
@@ -22,13 +22,16 @@ from tilewright.interpret.numeric import Array, decode
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType, Type
+from tilewright.lines import Lines
 
 from ...context import Site
+from ...integers import smallest_first
 from ...integers.ranges import known_divisors
 from .lanes import Edge
 
 _MOST_ELEMENTS = 1 << 20
 _SEEDS = (0, 1)
+_MOST_SIZES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +134,25 @@ def trial_sizes(kernel: ir.Kernel, first: Iterable[Mapping[str, int]] = ()) -> I
 
 def tile_lengths(kernel: ir.Kernel) -> dict[str, int]:
     """For each size the longest tile along a dimension of that size; 1 where there is none."""
-    tiles = dict.fromkeys(kernel.sizes, 1)
+    tiles, lines = dict.fromkeys(kernel.sizes, 1), Lines(kernel)
     for stmt in ir.walk(kernel.body):
         view = getattr(stmt, "view", None)
         if isinstance(view, ir.View) and len(view.shape) == len(kernel.param(view.tensor).type.shape):
             for extent, length in zip(kernel.param(view.tensor).type.shape, view.shape, strict=True):
                 if isinstance(extent, ex.Size):
                     tiles[extent.name] = max(tiles.get(extent.name, 1), length)
+        if isinstance(stmt, ir.Gather | ir.CpGather | ir.Scatter):
+            for extent, index in zip(kernel.param(stmt.tensor).type.shape, stmt.index, strict=True):
+                # Along a dimension that an index counts, the tile is as long as the axis on which it does.
+                if isinstance(extent, ex.Size) and isinstance(index, ir.TileRef) and lines.of(index.name) is not None:
+                    tile = kernel.types[index.name]
+                    assert isinstance(tile, TileType)
+                    tiles[extent.name] = max(tiles[extent.name], *tile.shape)
     # Rows that lie apart, but not so far that they fill the memory.
     return tiles | dict.fromkeys(kernel.pitches, 4 * max(tiles.values(), default=1))
 
 
-def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
+def _small(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
     tiles = tile_lengths(kernel)
     unit = known_divisors(a.expr for a in kernel.assumptions)
     choices: list[list[int]] = []
@@ -150,8 +160,19 @@ def _small(kernel: ir.Kernel) -> list[dict[str, int]]:
         least = unit.get(name, 1)
         tile = -(-tile // least) * least
         choices.append(sorted({least, 2 * least, 3 * least, tile + least, 2 * tile + least}))
-    found = [dict(zip(tiles, choice, strict=True)) for choice in product(*choices)]
-    return sorted(found, key=lambda s: (sum(s.values()), tuple(s.values())))
+    found = islice(smallest_first(choices), _MOST_SIZES)
+    return (determined(kernel, dict(zip(tiles, choice, strict=True))) for choice in found)
+
+
+def determined(kernel: ir.Kernel, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes, those changed that an assumption gives as an expression over others."""
+    for assumption in kernel.assumptions:
+        match assumption.expr:
+            case ex.Bin("==", ex.Size(name), value) | ex.Bin("==", value, ex.Size(name)) if name not in ex.names(value):
+                sizes = {**sizes, name: ex.evaluate(value, sizes)}
+            case _:
+                pass
+    return sizes
 
 
 def neutralized(kernel: ir.Kernel, site: Site, operands: Mapping[str, Iterable[Edge]], fill: float) -> ir.Kernel | None:

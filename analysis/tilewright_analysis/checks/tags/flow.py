@@ -42,6 +42,8 @@ class Flow(Memory):
         """Follow the whole kernel until nothing changes."""
         # Roles that read may stand before those that load: what they read must not be taken for something else.
         for site in self._context.sites:
+            if isinstance(site.stmt, ir.CpGather):
+                self._put(site.stmt.dst.buffer, self._gathered(site.stmt, 0.0))
             if isinstance(site.stmt, ir.TmaLoad | ir.CpAsync):
                 self._put(site.stmt.dst.buffer, self._viewed(site.stmt, site.stmt.view, 0.0))
         given: Tiles = {s.name: uniform(FINITE) for s in self._context.kernel.scalars if s.dtype.is_float}
@@ -76,12 +78,9 @@ class Flow(Memory):
             case ir.Load():
                 tiles[stmt.dst] = self._load(stmt)
             case ir.Gather():
-                inside = loaded(self._context.kernel.param(stmt.tensor).type.dtype)
-                if stmt.mask is None:
-                    tiles[stmt.dst] = uniform(inside)
-                else:
-                    fill = constant(stmt.other or 0.0)
-                    tiles[stmt.dst] = unknown(inside | fill, "its mask is not followed")
+                tiles[stmt.dst] = self._gathered(stmt, stmt.other or 0.0)
+            case ir.CpGather():
+                self._put(stmt.dst.buffer, self._gathered(stmt, 0.0))
             case ir.Compute():
                 tiles[stmt.dst] = self._compute(stmt, tiles)
             case ir.Mma():
@@ -121,6 +120,12 @@ class Flow(Memory):
             case _:
                 for name in defined((stmt,)):
                     tiles[name] = unknown(FINITE, f"a {type(stmt).__name__.lower()} made it")
+
+    def _gathered(self, stmt: ir.Gather | ir.CpGather, other: float) -> Lanes:
+        inside = loaded(self._context.kernel.param(stmt.tensor).type.dtype)
+        if stmt.mask is None:
+            return uniform(inside)
+        return unknown(inside | constant(other), "its mask is not followed")
 
     def _either_way(self, stmt: ir.Stmt, cond: ex.Expr, then: Lanes, orelse: Lanes) -> Lanes:
         """A tile after a branch."""

@@ -27,30 +27,51 @@ def left_out(
     """The first of `tries`, (sizes, coordinate along `axis` of `tensor`), whose elements change no output at other
     coordinates, while others do; None if there is none.
     """
-    runs = _Runs(compile_kernel(kernel, Limits()), tensor, axis)
+    runs = _Runs(compile_kernel(kernel, Limits()), tensor)
     for sizes, at in tries:
-        if not runs.matters(sizes, at) and any(runs.matters(sizes, other) for other in runs.others(sizes, at)):
+        if not runs.matters(sizes, {axis: at}) and any(
+            runs.matters(sizes, {axis: other}) for other in runs.others(sizes, axis, at)
+        ):
             return sizes, at
     return None
 
 
-class _Runs:
-    """Runs of one kernel with elements of one coordinate changed."""
+def element_left_out(
+    kernel: ir.Kernel, tensor: str, tries: Iterable[tuple[Mapping[str, int], Mapping[int, int]]]
+) -> tuple[Mapping[str, int], Mapping[int, int]] | None:
+    """The first of `tries`, (sizes, coordinates along some axes of `tensor`), whose elements change no output, while
+    those of another try at these sizes do; None if there is none.
+    """
+    runs = _Runs(compile_kernel(kernel, Limits()), tensor)
+    matter: set[tuple[tuple[str, int], ...]] = set()
+    silent: list[tuple[Mapping[str, int], Mapping[int, int]]] = []
+    for sizes, at in tries:
+        if runs.matters(sizes, at):
+            matter.add(tuple(sizes.items()))
+        else:
+            silent.append((sizes, at))
+        if found := next((t for t in silent if tuple(t[0].items()) in matter), None):
+            return found
+    return None
 
-    def __init__(self, compiled: Compiled, tensor: str, axis: int) -> None:
-        self.compiled, self.kernel, self.axis = compiled, compiled.kernel, axis
+
+class _Runs:
+    """Runs of one kernel with some elements of a tensor changed."""
+
+    def __init__(self, compiled: Compiled, tensor: str) -> None:
+        self.compiled, self.kernel = compiled, compiled.kernel
         self.tensor, self.type = tensor, self.kernel.param(tensor).type
 
-    def others(self, sizes: Mapping[str, int], at: int) -> Iterator[int]:
+    def others(self, sizes: Mapping[str, int], axis: int, at: int) -> Iterator[int]:
         """Some other coordinates."""
-        extent = ex.evaluate(self.type.shape[self.axis], sizes)
+        extent = ex.evaluate(self.type.shape[axis], sizes)
         yield from sorted({0, extent // 2, max(at - 1, 0), min(at + 1, extent - 1), extent - 1} - {at})
 
-    def matters(self, sizes: Mapping[str, int], at: int) -> bool:
-        """True if elements at a coordinate change an output elsewhere, or a run fails."""
+    def matters(self, sizes: Mapping[str, int], at: Mapping[int, int]) -> bool:
+        """True if elements at these coordinates along some axes change an output elsewhere, or a run fails."""
         names = [a.name for a in self.kernel.arguments]
         given = dict(zip(names, random_arguments(self.kernel, sizes, 0), strict=True))
-        where = tuple(at if i == self.axis else slice(None) for i in range(len(self.type.shape)))
+        where = tuple(at.get(i, slice(None)) for i in range(len(self.type.shape)))
         dtype = self.type.dtype
         low, high = (-1e9, 1e9) if dtype.is_float else dtype.range
         runs = [_run(self.compiled, given)]
@@ -60,18 +81,21 @@ class _Runs:
             changed = tensor.copy(order="K")
             changed[where] = min(max(value, low), high)
             runs.append(_run(self.compiled, given | {self.tensor: changed}))
-        if any(r is None for r in runs):
-            return True
-        return any(self._differ([r for r in runs if r is not None], name, at) for name in outputs(self.kernel))
+            if runs[-1] is None or runs[0] is None:
+                return True
+            if any(self._differ([r for r in runs if r is not None], name, at) for name in outputs(self.kernel)):
+                return True
+        return False
 
-    def _differ(self, runs: list[dict[str, Array]], name: str, at: int) -> bool:
-        """True if runs differ in an output, outside of the coordinate itself."""
+    def _differ(self, runs: list[dict[str, Array]], name: str, at: Mapping[int, int]) -> bool:
+        """True if runs differ in an output, outside of the coordinate itself if it is one along one axis."""
         kind = self.kernel.param(name).type
         first, *rest = (decode(r[name], kind.dtype) for r in runs)
         keep = np.ones(first.shape, bool)
-        for i, extent in enumerate(kind.shape):
-            if extent == self.type.shape[self.axis]:
-                keep[tuple(at if j == i else slice(None) for j in range(len(kind.shape)))] = False
+        for axis, coordinate in at.items() if len(at) == 1 else ():
+            for i, extent in enumerate(kind.shape):
+                if extent == self.type.shape[axis]:
+                    keep[tuple(coordinate if j == i else slice(None) for j in range(len(kind.shape)))] = False
         return any(bool((((one != first) & ~(np.isnan(one) & np.isnan(first))) & keep).any()) for one in rest)
 
 

@@ -81,7 +81,9 @@ def _without_bystanders(body: ir.Block, role: ir.Block) -> ir.Block:
     read = {ref.buffer for ref in _references(role)}
 
     def feeds(other: ir.Role) -> bool:
-        filled = (s.dst for s in ir.walk(other.body) if isinstance(s, ir.TmaLoad | ir.CpAsync | ir.SharedStore))
+        filled = (
+            s.dst for s in ir.walk(other.body) if isinstance(s, ir.TmaLoad | ir.CpAsync | ir.CpGather | ir.SharedStore)
+        )
         return other.body is role or any(ref.buffer in read for ref in filled)
 
     return tuple(

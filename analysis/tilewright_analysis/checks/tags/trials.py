@@ -17,7 +17,7 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 
 from ...integers.ranges import known_divisors
-from .counterfactual import tile_lengths
+from .counterfactual import determined, tile_lengths
 
 # Elements: halves between -2 and 2, whose sums of products are exact; random ones; nothing but zeros; positive ones;
 # and large ones, whose exponential is beyond the range of f32.
@@ -72,7 +72,7 @@ def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
     generator = np.random.default_rng(every)
     numbers = generator.permutation(every)[:4096] if every < 1 << 20 else generator.integers(0, every, 4096)
     for sizes in (two, *(_picked(tiles, choices, int(number)) for number in numbers)):
-        sizes = _determined(kernel, sizes)
+        sizes = determined(kernel, sizes)
         if steps(sizes, counted) <= _STEPS and allowed(kernel, sizes):
             yield sizes
 
@@ -97,17 +97,6 @@ def _lengths(kernel: ir.Kernel) -> dict[str, int]:
                 case _:
                     pass
     return found
-
-
-def _determined(kernel: ir.Kernel, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes, those changed that an assumption gives as an expression over others."""
-    for assumption in kernel.assumptions:
-        match assumption.expr:
-            case ex.Bin("==", ex.Size(name), value) | ex.Bin("==", value, ex.Size(name)) if name not in ex.names(value):
-                sizes = {**sizes, name: ex.evaluate(value, sizes)}
-            case _:
-                pass
-    return sizes
 
 
 def allowed(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
