@@ -28,7 +28,7 @@ from .added import added
 from .counterfactual import first_difference, trial_sizes, unequal
 from .influence import left_out
 from .reduced import Quotient, Reduced, Stored
-from .stretches import Reduction, Step, Stretch
+from .stretches import Reduction, Scan, Step, Stretch, slope
 
 CODE = "TW102"
 _HOW = "coordinates of reductions"
@@ -56,12 +56,18 @@ def check(context: KernelContext) -> Iterator[Obligation]:
             if not _is_whole(reduction.stretch) or key in seen:
                 continue
             seen.add(key)
+            if reduction.stretch.lost:
+                yield _not_followed(context, stored, reduction)
+                continue
             for one in _covered(context, stored, reduction):
                 again = one.verdict == "refuted" and reduction.stretch in short
                 if one.verdict == "refuted":
                     short.add(reduction.stretch)
                 how = "not decided because of the other reduction over the same part"
                 yield replace(one, verdict="unknown", finding=None, how=how) if again else one
+        yield from _running(other, reduced, stored, seen)
+    for site, reduction in dict.fromkeys(reduced.overhangs):
+        yield _past_the_end(context, site, reduction)
     for quotient in reduced.quotients:
         yield from _divided(context, quotient)
     yield from _of_single_elements(context)
@@ -96,6 +102,63 @@ def _is_whole(stretch: Stretch) -> bool:
 
 
 # ---------------------------------------------------------------------------------------- coverage
+
+
+def _not_followed(context: KernelContext, stored: Stored, reduction: Reduction) -> Obligation:
+    stretch, dim = reduction.stretch, ex.show(reduction.stretch.dim)
+    what = f"the {_NAMES[reduction.op]} over {dim} of {stretch.tensor} that {stored.tensor} gets covers [0, {dim})"
+    return unknown(context, CODE, "tags", what, reduction.stmt.span, stretch.lost, related=_stored_here(stored))
+
+
+def _past_the_end(context: KernelContext, site: Site, reduction: Reduction) -> Obligation:
+    """A tile that may reach past the end that a table gives, of which no lane is taken out."""
+    stretch = reduction.stretch
+    what = f"the {_NAMES[reduction.op]} of {stretch.tensor} ends where the loop does"
+    missing = (
+        f"the last tile may reach past the end that the table gives, by up to {ex.show(stretch.length)} - 1 elements "
+        f"of {ex.show(stretch.dim)}, and no tw.where takes them out"
+    )
+    return unknown(context, CODE, "tags", what, site.stmt.span, missing)
+
+
+def _running(
+    context: KernelContext, reduced: Reduced, stored: Stored, seen: set[tuple[object, ...]]
+) -> Iterator[Obligation]:
+    """Running results that are stored begin with the first element: in the tile, or in a sum that a loop carries."""
+    for scan in sorted(stored.value.scans, key=lambda s: (s.stmt.span, ex.show(s.stretch.start))):
+        stretch, dim, key = scan.stretch, ex.show(scan.stretch.dim), (scan, scan.stmt.span)
+        whole = ex.Bin("<=", stretch.dim, stretch.end) if scan.stmt.reverse else ex.Bin("<=", stretch.start, ex.Int(0))
+        if not isinstance(stretch.dim, ex.Size) or key in seen:
+            continue
+        seen.add(key)
+        if not stretch.lost and context.decider.proves(stored.site.question(whole)):
+            continue
+        what = f"the running results along {dim} of {stretch.tensor} that {stored.tensor} gets count from its start"
+        if _carried_on(reduced, stored, scan):
+            yield proved(CODE, "tags", what, scan.stmt.span, _HOW)
+            continue
+        missing = (
+            f"the tile begins at {dim} = {ex.show(stretch.start)}, and that the sum of what comes "
+            f"{'after' if scan.stmt.reverse else 'before'} it is added once is not shown"
+        )
+        yield unknown(context, CODE, "tags", what, scan.stmt.span, missing, related=_stored_here(stored))
+
+
+def _carried_on(reduced: Reduced, stored: Stored, scan: Scan) -> bool:
+    """True if the one sum that a loop carries into the stored value is that of all tiles before this one."""
+    value, stretch = stored.value, scan.stretch
+    moving = [b for b in stored.site.loops if b.kind == "loop" and b.name in stretch.names]
+    if scan.stmt.op != "cumsum" or scan.stmt.reverse or len(value.carried) != 1 or len(moving) != 1:
+        return False
+    (name,), (binder,) = value.carried, moving
+    turn = reduced.turns.get(name)
+    first = ex.substitute(stretch.start, {binder.name: binder.lo})
+    even = stretch.length == ex.Int((slope(stretch.start, binder.name) or 0) * binder.step)
+    if turn is None or turn.carried != value.carried or len(turn.reductions) != 1 or turn.fixed or any(turn.scans):
+        return False
+    (added_up,) = turn.reductions
+    again = any(r.stretch.dim == stretch.dim for r in value.reductions)
+    return first == ex.Int(0) and even and added_up.op == "sum" and added_up.stretch == stretch and not again
 
 
 def _covered(context: KernelContext, stored: Stored, reduction: Reduction) -> Iterator[Obligation]:
@@ -291,10 +354,21 @@ def _differs(context: KernelContext, repaired: ir.Kernel) -> Mapping[str, int] |
 
 
 def _divided(context: KernelContext, quotient: Quotient) -> Iterator[Obligation]:
-    """A mean that is divided by the length of what holds the row, which is right only for one size."""
+    """A mean that is divided by the length of what holds the row, right only for one size, or by other sizes."""
+    sums = [r for r in _ordered(quotient.reductions) if r.op == "sum" and _is_whole(r.stretch)]
+    asked = {n.name for n in ex.walk(quotient.divisor) if isinstance(n, ex.Size)}
+    if sums and asked and not any(isinstance(n, ex.Var | ex.Item) for n in ex.walk(quotient.divisor)):
+        dims = {ex.show(r.stretch.dim) for r in sums}
+        alike = [ex.Bin("==", r.stretch.dim, quotient.divisor) for r in sums]
+        if not asked & dims and not any(context.decider.proves(quotient.site.question(c)) for c in alike):
+            dim, stretch = ex.show(sums[0].stretch.dim), sums[0].stretch
+            what = f"the sum over {dim} of {stretch.tensor} is divided by the number of its elements"
+            missing = f"it is divided by {ex.show(quotient.divisor)}, and nothing says that this is {dim}"
+            yield unknown(context, CODE, "tags", what, quotient.stmt.span, missing)
+            return
     for reduction in _ordered(quotient.reductions):
         stretch = reduction.stretch
-        if reduction.op != "sum" or not _is_whole(stretch) or quotient.divisor != stretch.length:
+        if reduction.op != "sum" or not _is_whole(stretch) or stretch.lost or quotient.divisor != stretch.length:
             continue
         dim, span = ex.show(stretch.dim), quotient.stmt.span
         what = f"the sum over {dim} of {stretch.tensor} is divided by the number of its elements"
@@ -321,8 +395,12 @@ def _divided(context: KernelContext, quotient: Quotient) -> Iterator[Obligation]
 
 def _divided_by(kernel: ir.Kernel, quotient: ir.Compute, number: ex.Expr) -> ir.Kernel:
     def change(stmt: ir.Stmt) -> ir.Block | None:
-        if isinstance(stmt, ir.Compute) and stmt.op == "div" and (stmt.dst, stmt.span) == (quotient.dst, quotient.span):
-            return (replace(stmt, args=(stmt.args[0], number)),)
+        if isinstance(stmt, ir.Compute) and (stmt.dst, stmt.op, stmt.span) == (
+            quotient.dst,
+            quotient.op,
+            quotient.span,
+        ):
+            return (replace(stmt, op="div", args=(stmt.args[0], number)),)
         return None
 
     return kernel.with_body(ir.rewrite(kernel.body, change))

@@ -7,7 +7,7 @@ the last. Statements without a rule give values of which nothing is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir import expr as ex
@@ -18,7 +18,9 @@ from tilewright.ir.types import TileType
 from ...context import KernelContext, Site
 from ...integers import Binder
 from .axes import defined
-from .stretches import Reduction, Stretch, last, walked
+from .stretches import Reduction, Scan, Stretch, last, lost, shifted, walked
+
+_SELECTING = frozenset(("where", "lt", "le", "gt", "ge", "eq", "ne"))
 
 Axes = tuple[Stretch | None, ...]
 _Change = Callable[[Stretch], Stretch]
@@ -28,13 +30,16 @@ _Change = Callable[[Stretch], Stretch]
 class Value:
     """A tile: the stretch along each axis, those of dimensions that an index fixes, and what it was reduced over.
 
-    `carried`: variables of the loops around, from before the iteration, that went into it.
+    `carried`: variables of the loops around, from before the iteration, that went into it. `scans`: the running results
+    in it. `selected`: it went through a comparison or a selection, which may have taken lanes out.
     """
 
     axes: Axes
     fixed: tuple[Stretch, ...] = ()
     reductions: frozenset[Reduction] = frozenset()
     carried: frozenset[str] = frozenset()
+    scans: frozenset[Scan] = frozenset()
+    selected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """A reduced value that is divided by a scalar, over sizes and binders."""
+    """A reduced value that is divided by a scalar, over sizes and binders, or multiplied by one over that."""
 
     site: Site
     stmt: ir.Compute
@@ -61,18 +66,28 @@ Tiles = dict[str, Value]
 
 @dataclass
 class Reduced:
-    """The stores of a plain kernel and its divisions of reduced values, in source order after `run`."""
+    """The stores of a plain kernel and its divisions of reduced values, in source order after `run`.
+
+    `overhangs` are reductions of tiles in a loop that ends where a table says, which reach past that end. `turns` are
+    what one iteration makes of a variable that a loop carries around.
+    """
 
     context: KernelContext
     stores: list[Stored] = field(default_factory=list[Stored])
     quotients: list[Quotient] = field(default_factory=list[Quotient])
+    overhangs: list[tuple[Site, Reduction]] = field(default_factory=list[tuple[Site, Reduction]])
+    turns: dict[str, Value] = field(default_factory=dict[str, Value])
     _buffers: dict[str, frozenset[Reduction]] = field(default_factory=dict[str, frozenset[Reduction]])
+    _staged: dict[str, Value] = field(default_factory=dict[str, Value])
     _sites: dict[int, Site] = field(default_factory=dict[int, Site])
 
     def run(self) -> Reduced:
         """Follow the whole kernel."""
         for site in self.context.sites:
             self._sites.setdefault(id(site.stmt), site)
+        for stmt in ir.walk(self.context.kernel.body):
+            if isinstance(stmt, ir.CpAsync | ir.TmaLoad):
+                self._staged.setdefault(stmt.dst.buffer, self._placed(stmt, stmt.view))
         self._block(self.context.kernel.body, {})
         return self
 
@@ -85,7 +100,7 @@ class Reduced:
     def _statement(self, stmt: ir.Stmt, tiles: Tiles) -> None:
         match stmt:
             case ir.Load():
-                tiles[stmt.dst] = self._loaded(stmt)
+                tiles[stmt.dst] = self._placed(stmt, stmt.view)
             case ir.Compute():
                 tiles[stmt.dst] = self._compute(stmt, tiles)
             case ir.Mma(dst=dst, a=a, b=b, acc=acc):
@@ -96,7 +111,7 @@ class Reduced:
                 held = tiles.get(src)
                 self._buffers[dst.buffer] = self._held(dst.buffer) | (held.reductions if held else frozenset())
             case ir.SharedLoad(dst=dst, src=src):
-                tiles[dst] = replace(self._nothing(dst), reductions=self._held(src.buffer))
+                tiles[dst] = replace(self._read(dst, src), reductions=self._held(src.buffer))
             case ir.TmaStore(view=view, src=src):
                 held = Value((), reductions=self._held(src.buffer))
                 self.stores.append(Stored(self._sites[id(stmt)], view.tensor, held))
@@ -136,16 +151,33 @@ class Reduced:
         kind = self.context.kernel.types.get(name)
         return Value((None,) * len(kind.shape) if isinstance(kind, TileType) else ())
 
+    def _read(self, dst: str, src: ir.BufRef) -> Value:
+        """A stage that was loaded by hand: which tile it holds is not followed."""
+        made = self._nothing(dst)
+        axes = self._staged.get(src.buffer, made).axes[:: -1 if src.transposed else 1]
+        if len(axes) != len(made.axes):
+            return made
+        why = "which tile the stage in shared memory holds is not followed"
+        return replace(made, axes=tuple(None if a is None else replace(a, start=ex.Int(0), lost=why) for a in axes))
+
     def _loop(self, body: ir.Block, binder: Binder, tiles: Tiles) -> None:
         names = defined(body)
         before = {n: tiles[n] for n in names if n in tiles}
-        inside = dict(tiles)
-        for name, value in before.items():
-            inside[name] = Value((None,) * len(value.axes), carried=frozenset((name,)))
+        start = {n: Value((None,) * len(v.axes), carried=frozenset((n,))) for n, v in before.items()}
+        begin = len(self.stores), len(self.quotients), len(self.overhangs)
+        inside = tiles | start
         self._block(body, inside)
+        # What an iteration replaces, the next one finds: a tile that is loaded ahead.
+        ahead = {n: self._ahead(before[n], inside[n], binder) for n in before if n not in inside[n].carried}
+        if any(any(v.axes) or v.reductions for v in ahead.values()):
+            for found, length in zip((self.stores, self.quotients, self.overhangs), begin, strict=True):
+                del found[length:]
+            inside = tiles | start | {n: replace(v, carried=start[n].carried) for n, v in ahead.items()}
+            self._block(body, inside)
         for name in names & inside.keys():
             made = inside[name]
             if name in made.carried:
+                self.turns[name] = made
                 kind = self.context.kernel.types.get(name)
                 made = self._gathered(made, binder, kind.shape if isinstance(kind, TileType) else ())
                 made = replace(made, reductions=made.reductions | before[name].reductions)
@@ -155,39 +187,66 @@ class Reduced:
             outer = frozenset(c for n in made.carried & before.keys() for c in before[n].carried)
             tiles[name] = replace(made, carried=(made.carried - before.keys()) | outer)
 
+    def _ahead(self, before: Value, made: Value, binder: Binder) -> Value:
+        """What a variable that every iteration replaces holds as one begins."""
+        why = f"what the iteration before leaves to the next one of {binder.label} is not followed"
+
+        def one(old: Stretch | None, new: Stretch | None) -> Stretch | None:
+            if new is not None and old is not None:
+                past = shifted(new, binder)
+                first: dict[str, ex.Expr] = {binder.name: binder.lo}
+                if (ex.substitute(past.start, first), past.length) == (old.start, old.length) and past.dim == old.dim:
+                    return past
+            either = new or old
+            return None if either is None else lost(either, binder, why)
+
+        axes = tuple(map(one, before.axes, made.axes)) if len(before.axes) == len(made.axes) else made.axes
+        reductions = frozenset(replace(r, stretch=lost(r.stretch, binder, why)) for r in made.reductions)
+        return Value(axes, (), reductions)
+
     def _gathered(self, value: Value, binder: Binder, shape: Sequence[int]) -> Value:
         """What a sum holds after all iterations: along an axis of one element, and a fixed index, it was reduced."""
         reductions: set[Reduction] = set()
         axes: list[Stretch | None] = []
         stmt = self._of(binder)
         for r in value.reductions:
-            if (whole := walked(r.stretch, binder)) is not None:
-                reductions.add(replace(r, stretch=whole))
+            reductions |= {replace(r, stretch=s) for s in self._walked(r.stretch, binder)}
         for axis, extent in zip(value.axes, shape, strict=False):
             whole = None if axis is None else walked(axis, binder)
-            if axis is not None and whole is not None and whole != axis and extent == 1:
-                reductions.add(Reduction("sum", whole, stmt))
+            if axis is not None and whole != axis and extent == 1:
+                reductions |= {Reduction("sum", s, stmt) for s in self._walked(axis, binder)}
                 whole = None
             axes.append(whole)
         fixed: list[Stretch] = []
         for one in value.fixed:
-            whole = walked(one, binder)
-            if whole == one:
+            if binder.name not in one.names:
                 fixed.append(one)
-            elif whole is not None:
-                reductions.add(Reduction("sum", whole, stmt))
-        return Value(tuple(axes), tuple(fixed), frozenset(reductions), value.carried)
+            else:
+                reductions |= {Reduction("sum", s, stmt) for s in self._walked(one, binder)}
+        return replace(value, axes=tuple(axes), fixed=tuple(fixed), reductions=frozenset(reductions))
+
+    def _walked(self, stretch: Stretch, binder: Binder) -> Iterator[Stretch]:
+        """What the iterations cover; where a table says the place, they cover the part of the table that they read."""
+        whole = walked(stretch, binder)
+        found = [i for i in ex.items(stretch.start) if binder.name in ex.names(i)] if whole.lost else []
+        if not found or stretch.lost:
+            yield whole
+        for item in found:
+            extents = self.context.kernel.param(item.tensor).type.shape
+            for axis, (extent, index) in enumerate(zip(extents, item.index, strict=True)):
+                if binder.name in ex.names(index):
+                    yield walked(Stretch(extent, index, ex.Int(1), item.tensor, axis), binder)
 
     def _of(self, binder: Binder) -> ir.Stmt:
         return next(s.stmt for s in self.context.sites if s.stmt.span == binder.span and isinstance(s.stmt, ir.For))
 
     # ------------------------------------------------------------------------------------ values
 
-    def _loaded(self, stmt: ir.Load) -> Value:
-        view, site = stmt.view, self._sites[id(stmt)]
+    def _placed(self, stmt: ir.Load | ir.CpAsync | ir.TmaLoad, view: ir.View) -> Value:
+        site = self._sites[id(stmt)]
         extents = self.context.kernel.param(view.tensor).type.shape
         if len(view.origin) != len(view.shape) or any(isinstance(o, ir.TileRef) for o in view.origin):
-            return self._nothing(stmt.dst)
+            return Value((None,) * (len(view.shape) - view.lead))
         along = tuple(
             Stretch(extent, site.value(origin), ex.Int(length), view.tensor, axis)
             for axis, (extent, origin, length) in enumerate(zip(extents, view.origin, view.shape, strict=True))
@@ -206,10 +265,12 @@ class Reduced:
         first, old = values[0], shapes[0]
         axes = list(first.axes)
         if stmt.op in ir.REDUCTIONS and stmt.axis is not None:
-            return _reduction(stmt, first, stmt.axis % len(old))
-        if stmt.op == "div" and isinstance(stmt.args[1], ex.Int | ex.Size | ex.Bin | ex.Var):
+            made = _reduction(stmt, first, stmt.axis % len(old))
+            self._overhanging(stmt, first, made)
+            return made
+        if (divisor := _divisor(stmt)) is not None:
             site = self._sites[id(stmt)]
-            self.quotients.append(Quotient(site, stmt, site.value(stmt.args[1]), first.reductions))
+            self.quotients.append(Quotient(site, stmt, site.value(divisor), first.reductions))
         match stmt.op:
             case "transpose":
                 return replace(first, axes=first.axes[::-1])
@@ -225,10 +286,39 @@ class Reduced:
                 kept = tuple(None if s.kept is None else axes[s.kept] for s in sources)
                 fixed = tuple(a for i in gone if (a := axes[i]) is not None)
                 return replace(first, axes=kept, fixed=(*first.fixed, *fixed))
+            case "cumsum" | "cumprod" | "cummax" | "cummin" if stmt.axis is not None:
+                along = axes[stmt.axis % len(old)]
+                return first if along is None else replace(first, scans=first.scans | {Scan(along, stmt)})
             case op if op in ir.ELEMENTWISE or op == "broadcast":
-                return _elementwise(list(zip(values, shapes, strict=True)), kind.shape)
+                made = _elementwise(list(zip(values, shapes, strict=True)), kind.shape)
+                return replace(made, selected=True) if op in _SELECTING else made
             case _:
                 return replace(_united((None,) * rank, values), fixed=())
+
+    def _overhanging(self, stmt: ir.Compute, value: Value, made: Value) -> None:
+        """Note a reduction of tiles up to where a table says: the last may hold what belongs to whoever comes next."""
+        site = self._sites[id(stmt)]
+        for reduction in made.reductions - value.reductions if not value.selected else ():
+            stretch = reduction.stretch
+            for binder in (b for b in site.loops if b.name in ex.names(stretch.start) and any(ex.items(b.hi))):
+                end = ex.substitute(stretch.start, {binder.name: binder.hi})
+                inside = site.question(ex.Bin("<=", stretch.end, end))
+                if stretch.length != ex.Int(1) and not self.context.decider.proves(inside):
+                    self.overhangs.append((site, reduction))
+
+
+def _divisor(stmt: ir.Compute) -> ex.Expr | None:
+    """What the first operand is divided by, a scalar; a factor of one over a whole number divides by that."""
+    if stmt.op not in ("div", "mul") or len(stmt.args) != 2:
+        return None
+    number = stmt.args[1]
+    if stmt.op == "div" and isinstance(number, ex.Int | ex.Size | ex.Bin | ex.Var):
+        return number
+    if isinstance(number, float) and 0.0 < abs(number) < 2.0**24:
+        number = number if stmt.op == "div" else 1.0 / number
+        whole = round(number) if number < 2.0**24 else 0
+        return ex.Int(whole) if whole > 1 and abs(number - whole) < 1e-6 * whole else None
+    return None
 
 
 def _reduction(stmt: ir.Compute, value: Value, axis: int) -> Value:
@@ -267,6 +357,8 @@ def _united(axes: Axes, values: Iterable[Value], *, fixed: bool = True) -> Value
         tuple(dict.fromkeys(f for v in values for f in v.fixed)) if fixed else (),
         frozenset(r for v in values for r in v.reductions),
         frozenset(c for v in values for c in v.carried),
+        frozenset(s for v in values for s in v.scans),
+        any(v.selected for v in values),
     )
 
 
@@ -279,13 +371,15 @@ def _either(one: Value, other: Value) -> Value:
     some = (one.reductions | other.reductions) - both
     sometimes = frozenset(replace(r, stretch=replace(r.stretch, sometimes=True)) for r in some)
     fixed = tuple(f for f in one.fixed if f in other.fixed)
-    return Value(axes, fixed, both | sometimes, one.carried | other.carried)
+    scans, selected = one.scans | other.scans, one.selected and other.selected
+    return Value(axes, fixed, both | sometimes, one.carried | other.carried, scans, selected)
 
 
 def _mapped(value: Value, change: _Change) -> Value:
-    return Value(
-        tuple(None if a is None else change(a) for a in value.axes),
-        tuple(map(change, value.fixed)),
-        frozenset(replace(r, stretch=change(r.stretch)) for r in value.reductions),
-        value.carried,
+    return replace(
+        value,
+        axes=tuple(None if a is None else change(a) for a in value.axes),
+        fixed=tuple(map(change, value.fixed)),
+        reductions=frozenset(replace(r, stretch=change(r.stretch)) for r in value.reductions),
+        scans=frozenset(replace(s, stretch=change(s.stretch)) for s in value.scans),
     )

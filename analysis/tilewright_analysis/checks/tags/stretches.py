@@ -24,7 +24,8 @@ class Stretch:
     """Coordinates `start` to `start + length - 1` of dimension `dim` (its extent), axis `axis` of `tensor`.
 
     `start` and `length` are over sizes and binders. `steps` are loops whose step is not the length of what they step
-    over, so that elements are left out or met twice. `sometimes`: the reduction runs under a condition.
+    over, so that elements are left out or met twice. `sometimes`: the reduction runs under a condition. `lost` says why
+    it is not known which coordinates they are, or is empty.
     """
 
     dim: ex.Expr
@@ -34,6 +35,7 @@ class Stretch:
     axis: int = field(compare=False)
     steps: tuple[Step, ...] = ()
     sometimes: bool = False
+    lost: str = ""
 
     @property
     def end(self) -> ex.Expr:
@@ -60,20 +62,43 @@ class Reduction:
         return self.op == "sum"
 
 
-def walked(stretch: Stretch, binder: Binder) -> Stretch | None:
-    """What all iterations of a loop cover together; None where the coordinate does not grow evenly."""
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Running results of `stmt` along an axis that stands for `stretch`."""
+
+    stretch: Stretch
+    stmt: ir.Compute = field(compare=False)
+
+
+def walked(stretch: Stretch, binder: Binder) -> Stretch:
+    """What all iterations of a loop cover together, upwards or downwards; lost where the coordinate moves unevenly."""
     if binder.name not in stretch.names:
         return stretch
     factor = slope(stretch.start, binder.name)
-    if factor is None or factor <= 0 or not isinstance(stretch.length, ex.Int) or stretch.steps:
-        return None
-    distance, length = factor * binder.step, stretch.length.value
+    if not factor or not isinstance(stretch.length, ex.Int) or stretch.steps or stretch.lost:
+        return lost(stretch, binder, f"how it moves with {binder.label} is not followed")
+    distance, length = abs(factor) * binder.step, stretch.length.value
     trips = ex.cdiv(ex.sub(binder.hi, binder.lo), ex.Int(binder.step))
-    first = ex.substitute(stretch.start, {binder.name: binder.lo})
+    before_last = ex.sub(trips, ex.Int(1))
+    least = binder.lo if factor > 0 else ex.add(binder.lo, ex.mul(before_last, ex.Int(binder.step)))
+    first = ex.substitute(stretch.start, {binder.name: least})
     if distance == length:
         return replace(stretch, start=first, length=ex.mul(trips, ex.Int(length)))
-    reach = ex.add(ex.mul(ex.sub(trips, ex.Int(1)), ex.Int(distance)), ex.Int(length))
+    reach = ex.add(ex.mul(before_last, ex.Int(distance)), ex.Int(length))
     return replace(stretch, start=first, length=reach, steps=(Step(binder, distance, length),))
+
+
+def lost(stretch: Stretch, binder: Binder, why: str) -> Stretch:
+    """The stretch as one of which it is not known what it covers over the iterations of a loop."""
+    env: dict[str, ex.Expr] = {binder.name: binder.lo}
+    start, length = ex.substitute(stretch.start, env), ex.substitute(stretch.length, env)
+    return replace(stretch, start=start, length=length, steps=(), lost=stretch.lost or why)
+
+
+def shifted(stretch: Stretch, binder: Binder) -> Stretch:
+    """The stretch as the iteration before left it."""
+    env: dict[str, ex.Expr] = {binder.name: ex.sub(ex.Var(binder.name), ex.Int(binder.step))}
+    return replace(stretch, start=ex.substitute(stretch.start, env), length=ex.substitute(stretch.length, env))
 
 
 def last(stretch: Stretch, binder: Binder) -> Stretch:
