@@ -237,8 +237,13 @@ def words(form: Form) -> str:
     if len(form) == 1 and form[0][1] in (-1.0, -_LN2):
         return f"relative to {label(form[0][0])}"
     unit = _LN2 if all(abs(c / _LN2 - round(c / _LN2)) < 1e-6 for _, c in form) else 1.0
+    return f"with the factor {'exp2' if unit != 1.0 else 'exp'}({offset(form, unit)})"
+
+
+def offset(form: Form, unit: float = 1.0) -> str:
+    """A sum of references in words, in units of a coefficient."""
     parts = " ".join(f"{'-' if c < 0 else '+'} {_times(abs(c) / unit)}{label(n)}" for n, c in form)
-    return f"with the factor {'exp2' if unit != 1.0 else 'exp'}({parts.removeprefix('+ ')})"
+    return parts.removeprefix("+ ")
 
 
 def label(name: str) -> str:

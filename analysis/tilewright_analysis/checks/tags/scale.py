@@ -26,7 +26,7 @@ from ...context import KernelContext, Site
 from ...report import Counterexample, Obligation
 from ..outcome import proved, refuted, situation, unknown
 from .counterfactual import Difference, first_difference, trial_sizes
-from .references import words
+from .references import offset, words
 from .scaling import Meeting, Scaling
 
 CODE = "TW105"
@@ -57,7 +57,12 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 def _mismatch(context: KernelContext, scaling: Scaling, meeting: Meeting, what: str) -> Obligation:
     stmt = meeting.stmt
     site = next(s for s in context.sites if s.stmt is stmt)
-    if meeting.right is None:
+    if meeting.logarithm:
+        text = (
+            f"A logarithm of exponentials that are relative to a maximum is stored, and is off by "
+            f"{offset(meeting.left)}: add the maximum to it, once, or store the maximum."
+        )
+    elif meeting.right is None:
         text = f"What is stored is still {words(meeting.left)}: divide it by a sum that is, too, or store the maximum."
     else:
         text = (

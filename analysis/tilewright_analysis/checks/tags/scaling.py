@@ -49,7 +49,8 @@ Cases = tuple[tuple[int, bool], ...]
 class Meeting:
     """A statement that adds values with scales, or stores one (`right` is None then).
 
-    `agree`: the scales are equal, or nothing is left of them. `lost` says why a scale is not known.
+    `agree`: the scales are equal, or nothing is left of them. `lost` says why a scale is not known. `logarithm`: what
+    is stored is the logarithm of a value with a scale, and `left` what is left of its maximum there.
     """
 
     stmt: ir.Stmt
@@ -57,6 +58,7 @@ class Meeting:
     right: Form | None
     agree: bool
     lost: str = ""
+    logarithm: bool = False
 
 
 class _Fork(Exception):
@@ -288,7 +290,10 @@ class Scaling:
         if a.scale or b.scale:
             found = chosen(a, b)
             return found if found is not None else opaque(stmt.op, a, b)
-        return self._reference(stmt) if a.offset or b.offset else opaque(stmt.op, a, b)
+        # Where nothing was before: a running maximum of what is loaded element by element.
+        nothing = -inf if stmt.op == "maximum" else inf
+        begins = any(v.constant == nothing for v in (a, b)) and None in (a.constant, b.constant)
+        return self._reference(stmt) if a.offset or b.offset or begins else opaque(stmt.op, a, b)
 
     def _condition(self, stmt: ir.Compute, args: list[Relative]) -> Condition:
         difference = plus(args[0].offset, args[1].offset, -1.0)
@@ -320,7 +325,9 @@ class Scaling:
     def _store(self, stmt: ir.Stmt, tensor: str, value: Relative) -> None:
         key = id(stmt), tuple(sorted(self._cases.items()))
         self._meetings.pop(key, None)
-        if value.offset:
+        if value.offset and value.touched:
+            self._meetings[key] = Meeting(stmt, value.offset, None, False, logarithm=True)
+        elif value.offset:
             self.exposed.add(tensor)
             self._stored.setdefault(tensor, set()).add(value.offset)
         elif value.scale or value.lost or value.touched:
