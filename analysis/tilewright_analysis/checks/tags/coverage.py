@@ -28,7 +28,7 @@ from .added import added
 from .counterfactual import first_difference, trial_sizes, unequal
 from .influence import left_out
 from .reduced import Quotient, Reduced, Stored
-from .stretches import Reduction, Scan, Step, Stretch, slope
+from .stretches import Reduction, Scan, Step, Stretch, advance
 
 CODE = "TW102"
 _HOW = "coordinates of reductions"
@@ -153,7 +153,7 @@ def _carried_on(reduced: Reduced, stored: Stored, scan: Scan) -> bool:
     (name,), (binder,) = value.carried, moving
     turn = reduced.turns.get(name)
     first = ex.substitute(stretch.start, {binder.name: binder.lo})
-    even = stretch.length == ex.Int((slope(stretch.start, binder.name) or 0) * binder.step)
+    even = stretch.length == ex.Int(advance(stretch.start, binder) or 0)
     if turn is None or turn.carried != value.carried or len(turn.reductions) != 1 or turn.fixed or any(turn.scans):
         return False
     (added_up,) = turn.reductions
@@ -334,7 +334,7 @@ def _stepped(
 def _shown_twice(context: KernelContext, step: Step) -> Mapping[str, int] | None:
     """Sizes at which the kernel differs from the one whose loop steps by the length of the tile."""
     factor = step.distance // step.binder.step
-    if step.length % factor:
+    if not factor or step.length % factor:
         return None
 
     def right(stmt: ir.Stmt) -> ir.Block | None:

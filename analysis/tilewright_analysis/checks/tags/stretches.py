@@ -74,13 +74,13 @@ def walked(stretch: Stretch, binder: Binder) -> Stretch:
     """What all iterations of a loop cover together, upwards or downwards; lost where the coordinate moves unevenly."""
     if binder.name not in stretch.names:
         return stretch
-    factor = slope(stretch.start, binder.name)
-    if not factor or not isinstance(stretch.length, ex.Int) or stretch.steps or stretch.lost:
+    move = advance(stretch.start, binder)
+    if not move or not isinstance(stretch.length, ex.Int) or stretch.steps or stretch.lost:
         return lost(stretch, binder, f"how it moves with {binder.label} is not followed")
-    distance, length = abs(factor) * binder.step, stretch.length.value
+    distance, length = abs(move), stretch.length.value
     trips = ex.cdiv(ex.sub(binder.hi, binder.lo), ex.Int(binder.step))
     before_last = ex.sub(trips, ex.Int(1))
-    least = binder.lo if factor > 0 else ex.add(binder.lo, ex.mul(before_last, ex.Int(binder.step)))
+    least = binder.lo if move > 0 else ex.add(binder.lo, ex.mul(before_last, ex.Int(binder.step)))
     first = ex.substitute(stretch.start, {binder.name: least})
     if distance == length:
         return replace(stretch, start=first, length=ex.mul(trips, ex.Int(length)))
@@ -109,6 +109,17 @@ def last(stretch: Stretch, binder: Binder) -> Stretch:
     return replace(
         stretch, start=ex.substitute(stretch.start, env), length=ex.substitute(stretch.length, env)
     )  # fmt: skip
+
+
+def advance(value: ex.Expr, binder: Binder) -> int | None:
+    """How much `value` grows from one iteration to the next; None where that is no constant."""
+    match value:
+        case ex.Bin("//", inner, ex.Int(c)) if c > 0:
+            move = advance(inner, binder)
+            return None if move is None or move % c else move // c
+        case _:
+            factor = slope(value, binder.name)
+            return None if factor is None else factor * binder.step
 
 
 def slope(value: ex.Expr, name: str) -> int | None:
