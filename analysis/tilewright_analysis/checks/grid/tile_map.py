@@ -26,7 +26,7 @@ from tilewright.problem import Fix, Related
 from ...context import KernelContext
 from ...integers import Binder, Decision, Question, conjunction
 from ...report import Obligation, Verdict
-from ..outcome import Values, assume_fix, counterexample, fixes_of, refuted, settle, situation, unknown
+from ..outcome import Values, assume_fix, call_prefix, counterexample, fixes_of, refuted, settle, situation, unknown
 from .digits import digits_of_program
 from .splits import split_of
 from .unused import unused
@@ -400,9 +400,20 @@ def _missing(
         f"{_by(write.view.shape)} elements. "
         f"{situation(example)}"
     )
+    if _is_updated(context, write):
+        prefix = call_prefix(context)
+        text += f" If the rest is meant to keep what the caller put there, say so: {prefix}initialized({tensor})."
     return refuted(
         context, COVERAGE, "grid", what, write.span, text, example=example, fixes=_one_tile_fixes(context, write)
     )
+
+
+def _is_updated(context: KernelContext, write: Write) -> bool:
+    """True when a part of the tensor may be meant to stay: it is read, too, or a table says where the tiles go."""
+    tensor = write.view.tensor
+    reads = (ir.Load, ir.CpAsync, ir.TmaLoad)
+    read = any(isinstance(site.stmt, reads) and view.tensor == tensor for site, view in context.views())
+    return read or any(True for o in write.origin for _ in ex.items(o))
 
 
 def _one_tile_fixes(context: KernelContext, write: Write) -> tuple[Fix, ...]:
