@@ -159,6 +159,15 @@ class TagFindings:
             unknown=unknown
         )  # fmt: skip
 
+    def some_indices(self, s: State, p: Process, o: c.Instr, dim: int, left_out: list[int]) -> None:
+        """Products at some of the indices of a dimension are summed up."""
+        rest, d = ", ".join(map(str, left_out)), self.dim(dim)
+        missing = (
+            f"whether the sum of products that {doing(p, o)} stores leaves out index {rest} of the dimension of {d} "
+            "on purpose"
+        )
+        self.report.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
+
     def added(self, o: c.Instr, summand: Summand) -> None:
         """A program adds a part of a contraction, or all of it."""
         self.report.summands.setdefault(sid(o), set()).add(summand)

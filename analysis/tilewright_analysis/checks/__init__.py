@@ -63,7 +63,7 @@ CHECKS: tuple[Check, ...] = (
     Check("grid.accumulated", "grid", ("TW305",), accumulated.check),
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
-    Check("tags.coverage", "tags", ("TW102",), coverage.check),
+    Check("tags.coverage", "tags", ("TW101", "TW102"), coverage.check),
     Check("tags.gathers", "tags", ("TW102",), gathers.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),

@@ -27,6 +27,7 @@ from ..outcome import assume_fix, fixes_of, proved, refuted, situation, unknown
 from .added import added
 from .counterfactual import first_difference, trial_sizes, unequal
 from .influence import left_out
+from .meetings import missing
 from .reduced import Quotient, Reduced, Stored
 from .stretches import Reduction, Scan, Step, Stretch, advance
 
@@ -48,6 +49,11 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     short: set[Stretch] = set()
     for stored in reduced.stores:
         for reduction in _ordered(stored.value.reductions):
+            if reduction.stretch.met:
+                if (reduction, reduction.stmt.span) not in seen:
+                    seen.add((reduction, reduction.stmt.span))
+                    yield _apart(context, stored, reduction)
+                continue
             if isinstance(stored.site.stmt, ir.Atomic):
                 if stored.site.stmt.op == "add" and reduction.counts:
                     yield added(other, stored, reduction)
@@ -108,6 +114,12 @@ def _not_followed(context: KernelContext, stored: Stored, reduction: Reduction) 
     stretch, dim = reduction.stretch, ex.show(reduction.stretch.dim)
     what = f"the {_NAMES[reduction.op]} over {dim} of {stretch.tensor} that {stored.tensor} gets covers [0, {dim})"
     return unknown(context, CODE, "tags", what, reduction.stmt.span, stretch.lost, related=_stored_here(stored))
+
+
+def _apart(context: KernelContext, stored: Stored, reduction: Reduction) -> Obligation:
+    what = f"elements that are combined before a {_NAMES[reduction.op]} is taken carry equal coordinates"
+    related = _stored_here(stored)
+    return unknown(context, "TW101", "tags", what, reduction.stmt.span, missing(reduction), related=related)
 
 
 def _past_the_end(context: KernelContext, site: Site, reduction: Reduction) -> Obligation:

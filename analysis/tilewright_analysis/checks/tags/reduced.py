@@ -18,6 +18,7 @@ from tilewright.ir.types import TileType
 from ...context import KernelContext, Site
 from ...integers import Binder
 from .axes import defined
+from .meetings import fixed_apart, met, stands_still
 from .stretches import Reduction, Scan, Stretch, last, lost, shifted, walked
 
 _SELECTING = frozenset(("where", "lt", "le", "gt", "ge", "eq", "ne"))
@@ -221,6 +222,9 @@ class Reduced:
         for one in value.fixed:
             if binder.name not in one.names:
                 fixed.append(one)
+                moving = [s for s in (*value.axes, *value.fixed, *(r.stretch for r in value.reductions)) if s]
+                if still := stands_still(one, binder, moving):
+                    reductions.add(Reduction("sum", replace(one, met=still), stmt))
             else:
                 reductions |= {Reduction("sum", s, stmt) for s in self._walked(one, binder)}
         return replace(value, axes=tuple(axes), fixed=tuple(fixed), reductions=frozenset(reductions))
@@ -290,10 +294,23 @@ class Reduced:
                 along = axes[stmt.axis % len(old)]
                 return first if along is None else replace(first, scans=first.scans | {Scan(along, stmt)})
             case op if op in ir.ELEMENTWISE or op == "broadcast":
-                made = _elementwise(list(zip(values, shapes, strict=True)), kind.shape)
+                made = self._elementwise(stmt, list(zip(values, shapes, strict=True)), kind.shape)
                 return replace(made, selected=True) if op in _SELECTING else made
             case _:
                 return replace(_united((None,) * rank, values), fixed=())
+
+    def _elementwise(self, stmt: ir.Stmt, args: list[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
+        axes: list[Stretch | None] = [None] * len(shape)
+        for value, own in args:
+            shift = len(shape) - len(own)
+            for i, axis in enumerate(value.axes):
+                if axis is None or own[i] != shape[i + shift]:
+                    continue
+                mine = axes[i + shift]
+                axes[i + shift] = axis if mine is None else met(self.context, self._sites[id(stmt)], mine, axis)
+        made = _united(tuple(axes), [v for v, _ in args])
+        apart = fixed_apart([v.fixed for v, _ in args])
+        return replace(made, fixed=tuple(replace(f, met=f.met or apart.get(f, "")) for f in made.fixed))
 
     def _overhanging(self, stmt: ir.Compute, value: Value, made: Value) -> None:
         """Note a reduction of tiles up to where a table says: the last may hold what belongs to whoever comes next."""
@@ -332,21 +349,6 @@ def _product(a: Value, b: Value, acc: Value) -> Value:
     """`a @ b + acc`: what the product itself contracts is the subject of the asynchronous engine."""
     axes = (a.axes[0] if len(a.axes) == 2 else None, b.axes[1] if len(b.axes) == 2 else None)
     return _united(axes, [a, b, acc], fixed=False)
-
-
-def _elementwise(args: list[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
-    axes: list[Stretch | None] = [None] * len(shape)
-    clash: set[int] = set()
-    for value, own in args:
-        shift = len(shape) - len(own)
-        for i, axis in enumerate(value.axes):
-            if axis is None or own[i] != shape[i + shift]:
-                continue
-            if axes[i + shift] not in (None, axis):
-                clash.add(i + shift)
-            axes[i + shift] = axis
-    kept = tuple(None if i in clash else a for i, a in enumerate(axes))
-    return _united(kept, [v for v, _ in args])
 
 
 def _united(axes: Axes, values: Iterable[Value], *, fixed: bool = True) -> Value:

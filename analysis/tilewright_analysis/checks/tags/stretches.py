@@ -25,7 +25,8 @@ class Stretch:
 
     `start` and `length` are over sizes and binders. `steps` are loops whose step is not the length of what they step
     over, so that elements are left out or met twice. `sometimes`: the reduction runs under a condition. `lost` says why
-    it is not known which coordinates they are, or is empty.
+    it is not known which coordinates they are, or is empty. `met` says which elements elsewhere were combined with
+    them.
     """
 
     dim: ex.Expr
@@ -36,6 +37,7 @@ class Stretch:
     steps: tuple[Step, ...] = ()
     sometimes: bool = False
     lost: str = ""
+    met: str = ""
 
     @property
     def end(self) -> ex.Expr:
