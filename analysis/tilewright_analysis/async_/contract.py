@@ -17,7 +17,7 @@ from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
-from tilewright_analysis.async_.parts import part_of, summand_of
+from tilewright_analysis.async_.parts import left_out, part_of, summand_of
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -398,7 +398,7 @@ class Tags:
                 self.report.uneven(s, p, o, cover, part)
             elif not part.reaches:
                 self.report.too_few_parts(s, p, o, cover, part)
-        for dim, at in _left_out(self.program, value.covers):
+        for dim, at in left_out(self.program, value.covers):
             self.report.some_indices(s, p, o, dim, at)
         missing = self._missing(value, p, o)
         # A contraction over nothing needs no other one inside of it.
@@ -436,24 +436,6 @@ class Tags:
                 # With several dimensions of one extent an index may stand for any of them.
                 if not any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
                     self.report.misplaced(s, p, o, box, tag, targets[0])
-
-
-def _left_out(program: c.Program, covers: tuple[Cover, ...]) -> list[tuple[int, list[int]]]:
-    """Dimensions of constant extent along which products at some constant indices are summed up, and those left out."""
-    found: dict[tuple[int, str, int], list[set[int]]] = {}
-    for cover in covers:
-        for f in cover.fixed:
-            fixed = [t.const for t in f.at if not t.symbol and not t.slopes]
-            if program.dims[f.dim].is_constant:
-                places = set(fixed) if len(fixed) == len(f.at) == 1 else set[int]()
-                found.setdefault((cover.dim, cover.source, f.dim), []).append(places)
-    result: list[tuple[int, list[int]]] = []
-    for (_, _, dim), places in found.items():
-        taken = set[int]().union(*places)
-        rest = sorted(set(range(int(program.dims[dim].const))) - taken)
-        if all(places) and len(taken) > 1 and rest:
-            result.append((dim, rest))
-    return result
 
 
 def _completed(cover: Cover) -> Cover:

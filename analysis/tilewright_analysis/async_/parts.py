@@ -106,3 +106,21 @@ def _ordered(e: ex.Expr) -> Iterator[tuple[ex.Expr, ex.Expr]]:
             yield rhs, lhs
         case _:
             pass
+
+
+def left_out(program: c.Program, covers: tuple[Cover, ...]) -> list[tuple[int, list[int]]]:
+    """Dimensions of constant extent along which products at some constant indices are summed up, and those left out."""
+    found: dict[tuple[int, str, int], list[set[int]]] = {}
+    for cover in covers:
+        for f in cover.fixed:
+            fixed = [t.const for t in f.at if not t.symbol and not t.slopes]
+            if program.dims[f.dim].is_constant:
+                places = set(fixed) if len(fixed) == len(f.at) == 1 else set[int]()
+                found.setdefault((cover.dim, cover.source, f.dim), []).append(places)
+    result: list[tuple[int, list[int]]] = []
+    for (_, _, dim), places in found.items():
+        taken = set[int]().union(*places)
+        rest = sorted(set(range(int(program.dims[dim].const))) - taken)
+        if all(places) and len(taken) > 1 and rest:
+            result.append((dim, rest))
+    return result

@@ -119,6 +119,9 @@ def advance(value: ex.Expr, binder: Binder) -> int | None:
         case ex.Bin("//", inner, ex.Int(c)) if c > 0:
             move = advance(inner, binder)
             return None if move is None or move % c else move // c
+        case ex.Bin("*", inner, ex.Int(c)) | ex.Bin("*", ex.Int(c), inner):
+            move = advance(inner, binder)
+            return None if move is None else move * c
         case _:
             factor = slope(value, binder.name)
             return None if factor is None else factor * binder.step
