@@ -3,42 +3,62 @@
 A tile that is computed by integer arithmetic from `arange`, scalars and elements of index tensors has such an
 expression. Where one is missing (floating point, a name assigned more than once, a reshape) there is None, and nothing
 may be concluded.
+
+Elements wrap around the range of their type. What is shown to stay inside it, for all sizes that can be launched and
+for lanes that are used, is written as it stands; anything else as the remainder that it comes to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
 from .context import KernelContext, Site
-from .integers import Binder, conjunction
+from .integers import Binder, Decision, Question, conjunction
+from .integers.magnitude import MAX_TENSOR_BYTES
+from .integers.ranges import interval, interval_env
 
 _INFIX: dict[str, ex.Op] = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "minimum": "min", "maximum": "max", "and": "and",
     "or": "or", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
 }  # fmt: skip
 _FLIPPED: dict[str, ex.Op] = {"gt": "<", "ge": "<="}
-_WIDE_ENOUGH = ("i32", "i64")
+_ARITHMETIC = ("add", "sub", "mul", "floordiv")
+_INTEGERS = ("i64", "i32", "i16", "i8", "u16", "u8", "i1")
 Lane = tuple[ex.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """A step of integer arithmetic that may leave its type: its value over the integers, and in the type."""
+
+    exact: ex.Expr
+    value: ex.Expr
+    dtype: DType
 
 
 @dataclass
 class LaneValues:
-    """Values of elements at the place of one statement.
+    """Values of elements at the place of one statement, where lanes are used for which `known` holds.
 
-    `facts` and `symbols` grow with every value asked for: a choice (`where`, a load with a mask) is a symbol of its own
-    with a fact for either side.
+    `facts`, `symbols` and `wraps` grow with every value asked for: a choice (`where`, a load with a mask) is a symbol
+    of its own with a fact for either side. `lanes` are the binders of the coordinates.
     """
 
     context: KernelContext
     site: Site
+    lanes: tuple[Binder, ...] = ()
     facts: list[ex.Expr] = field(default_factory=list[ex.Expr])
     symbols: list[Binder] = field(default_factory=list[Binder])
     suffix: str = ""
+    known: tuple[ex.Expr, ...] = ()
+    wraps: list[Wrap] = field(default_factory=list[Wrap])
+    used: Site | None = None
 
     def value(self, operand: ir.Operand | None, lane: Lane) -> ex.Expr | None:
         """The element of a tile at coordinates `lane` of what it broadcasts to, or a scalar."""
@@ -77,9 +97,10 @@ class LaneValues:
             case ir.Gather() as stmt:
                 if not self._integer(name):
                     return None
-                inner = LaneValues(self.context, made, self.facts, self.symbols, self.suffix)
-                found = [inner.value(i, lane) for i in stmt.index]
+                inner = self._at(made)
                 chosen = inner.value(stmt.mask, lane) if stmt.mask is not None else None
+                inner = self._at(made, *(() if chosen is None else (chosen,)))
+                found = [inner.value(i, lane) for i in stmt.index]
                 if any(f is None for f in found) or (stmt.mask is not None and chosen is None):
                     return None
                 return self._element(stmt.tensor, tuple(f for f in found if f is not None), chosen, stmt.other)
@@ -87,13 +108,20 @@ class LaneValues:
                 return None
 
     def _computed(self, made: Site, stmt: ir.Compute, lane: Lane) -> ex.Expr | None:
-        inner = LaneValues(self.context, made, self.facts, self.symbols, self.suffix)
+        inner = self._at(made)
+        kind = self.context.tile(stmt.dst)
+        dtype = kind.dtype if kind is not None else None
+        tiles = [t.dtype for a in stmt.args if isinstance(a, ir.TileRef) and (t := self.context.tile(a.name))]
 
         def at(operand: ir.Operand, where: Lane) -> ex.Expr | None:
             # In an operation on integers a compile-time number may stand as a float.
             if isinstance(operand, float | int):
                 return ex.Int(int(operand)) if float(operand).is_integer() else None
-            return inner.value(operand, where)
+            value = inner.value(operand, where)
+            if value is None or isinstance(operand, ir.TileRef):
+                return value
+            # A scalar takes the type of the tiles that it meets, or of the tile that it fills.
+            return inner.fitted(value, tiles[-1] if tiles and stmt.op != "where" else dtype)
 
         match stmt.op:
             case "arange":
@@ -102,9 +130,12 @@ class LaneValues:
                 return at(stmt.args[0], lane)
             case "cast":
                 source = stmt.args[0]
-                return (
-                    at(source, lane) if isinstance(source, ir.TileRef) and self._kept(source.name, stmt.dst) else None
-                )
+                if not isinstance(source, ir.TileRef) or not self._integer(source.name) or not self._integer(stmt.dst):
+                    return None
+                value = at(source, lane)
+                if dtype is not None and dtype.name == "i1":
+                    return None if value is None else ex.Bin("!=", value, ex.Int(0))
+                return inner.fitted(value, dtype)
             case "expand_dims" if stmt.axis is not None:
                 return at(stmt.args[0], (*lane[: stmt.axis], *lane[stmt.axis + 1 :]))
             case "transpose":
@@ -124,9 +155,47 @@ class LaneValues:
                 left, right = (at(a, lane) for a in stmt.args)
                 if left is None or right is None or (op in ("and", "or") and self._type(stmt.dst) != "i1"):
                     return None
-                return ex.binary(_FLIPPED[op], right, left) if op in _FLIPPED else ex.binary(_INFIX[op], left, right)
+                if op in _FLIPPED:
+                    return ex.binary(_FLIPPED[op], right, left)
+                value = ex.binary(_INFIX[op], left, right)
+                return inner.fitted(value, dtype) if op in _ARITHMETIC else value
             case _:
                 return None
+
+    def fitted(self, value: ex.Expr | None, dtype: DType | None) -> ex.Expr | None:
+        """What an element of the type holds that was meant to hold `value`."""
+        if value is None or dtype is None or dtype.kind not in ("int", "uint"):
+            return value
+        low, high = dtype.range
+        claim = ex.Bin("and", ex.Bin("<=", ex.Int(low), value), ex.Bin("<=", value, ex.Int(high)))
+        question = self.question(claim)
+        least, most = interval(value, interval_env(question))
+        if least is not None and most is not None and low <= least and most <= high and not _divides(value):
+            return value
+        limits = tuple(ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items())
+        if self.context.decider.proves(Question(claim, (*question.facts, *limits), question.binders)):
+            return value
+        bits = ex.Int(high - low + 1)
+        wrapped = ex.add(ex.binary("%", ex.sub(value, ex.Int(low)), bits), ex.Int(low))
+        self.wraps.append(Wrap(value, wrapped, dtype))
+        return wrapped
+
+    def question(self, claim: ex.Expr) -> Question:
+        """Does the claim hold for the lanes that are used?"""
+        site = self.used or self.site
+        known = (*self.facts, *self.known)
+        own = {b.name for b in (*self.lanes, *self.symbols)}
+        base = site.question(conjunction((claim, *known)))
+        # The binders of the site, those of the lane, and what choices come to.
+        outer = tuple(b for b in base.binders if b.name not in own)
+        return Question(claim, (*base.facts, *known), (*outer, *self.lanes, *self.symbols))
+
+    def _at(self, made: Site, *known: ex.Expr) -> LaneValues:
+        """The values where another statement runs, for the same lanes."""
+        return LaneValues(
+            self.context, made, self.lanes, self.facts, self.symbols, self.suffix, (*self.known, *known), self.wraps,
+            self.used or self.site,
+        )  # fmt: skip
 
     def _element(self, tensor: str, at: Lane, inside: ex.Expr | None, other: float | None) -> ex.Expr | None:
         item = ex.Item(tensor, at)
@@ -157,11 +226,40 @@ class LaneValues:
         return type_.dtype.name if isinstance(type_, TileType) else ""
 
     def _integer(self, name: str) -> bool:
-        return self._type(name) in (*_WIDE_ENOUGH, "i16", "i8", "u16", "u8", "i1")
+        return self._type(name) in _INTEGERS
 
-    def _kept(self, source: str, target: str) -> bool:
-        """True for a cast that keeps every value."""
-        return self._type(target) in _WIDE_ENOUGH and self._integer(source)
+
+def wrapped(wraps: Sequence[Wrap], model: Mapping[str, int]) -> str:
+    """A sentence about the first step that leaves its type in the example, or nothing."""
+    for wrap in wraps:
+        exact, value = ex.evaluate(wrap.exact, model), ex.evaluate(wrap.value, model)
+        if exact != value:
+            low, high = wrap.dtype.range
+            return f" It is computed in {wrap.dtype}, which holds {low} to {high}: {exact} wraps around to {value}."
+    return ""
+
+
+def narrowed(context: KernelContext, decision: Decision, wraps: Sequence[Wrap]) -> Decision:
+    """The decision, open if it needs tensors larger than any memory, with a word about the step that may wrap."""
+    if not wraps or decision.verdict == "proved":
+        return decision
+    if decision.verdict == "unknown":
+        first = wraps[0]
+        low, high = first.dtype.range
+        text = f"whether {ex.show(first.exact)}, which is computed in {first.dtype}, stays between {low} and {high}"
+        return Decision("unknown", missing=f"{decision.missing}; {text} is open" if decision.missing else text)
+    for p in context.kernel.params:
+        total = p.type.dtype.bytes
+        for extent in p.type.shape:
+            total *= ex.evaluate(extent, {**dict.fromkeys(context.kernel.sizes, 1), **decision.model})
+        if total > MAX_TENSOR_BYTES:
+            return Decision("unknown", missing="only tensors too large for any memory were found to break it")
+    return decision
+
+
+def _divides(value: ex.Expr) -> bool:
+    """Whether an interval says something only if a divisor is positive."""
+    return any(isinstance(e, ex.Bin) and e.op in ("//", "%", "cdiv") for e in ex.walk(value))
 
 
 def lanes(shape: Sequence[int], suffix: str = "") -> tuple[tuple[Binder, ...], Lane]:

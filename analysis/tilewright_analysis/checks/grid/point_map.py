@@ -21,7 +21,7 @@ from tilewright.problem import Related
 
 from ...context import KernelContext, Site
 from ...integers import Binder, Question, conjunction
-from ...lane_values import Lane, LaneValues, lanes
+from ...lane_values import Lane, LaneValues, Wrap, lanes, narrowed
 from ...mixed_radix import conjuncts, joined, upper_bounds
 from ...report import Obligation, Verdict
 from ..outcome import Values, fixes_of, proved, settle, unknown
@@ -49,6 +49,7 @@ class PointWrite:
     facts: tuple[ex.Expr, ...]
     symbols: tuple[Binder, ...]
     lanes: tuple[Binder, ...]
+    wraps: tuple[Wrap, ...]
 
     @property
     def binders(self) -> tuple[Binder, ...]:
@@ -90,9 +91,10 @@ def _write(context: KernelContext, site: Site, stmt: ir.Scatter, suffix: str = "
     tile = context.tile(stmt.src)
     shape = tile.shape if tile is not None else ()
     binders, lane = lanes(shape, suffix)
-    values = LaneValues(context, site, suffix=suffix)
-    found = [values.value(i, lane) for i in stmt.index]
+    values = LaneValues(context, site, binders, suffix=suffix)
     mask = values.value(stmt.mask, lane) if stmt.mask is not None else ex.Int(1)
+    values.known = (mask,) if mask is not None else ()
+    found = [values.value(i, lane) for i in stmt.index]
     index = tuple(f for f in found if f is not None)
     chosen = ex.Int(1) if mask is None else mask
     extents = context.kernel.param(stmt.tensor).type.shape
@@ -100,7 +102,7 @@ def _write(context: KernelContext, site: Site, stmt: ir.Scatter, suffix: str = "
     if len(index) == len(found) and mask is not None:
         known, extents = joined(index, extents, upper_bounds(chosen))
     facts, symbols = tuple(values.facts), tuple(values.symbols)
-    return PointWrite(site, stmt, shape, index, known, extents, chosen, facts, symbols, binders)
+    return PointWrite(site, stmt, shape, index, known, extents, chosen, facts, symbols, binders, tuple(values.wraps))
 
 
 def _tracked(write: PointWrite, sizes: tuple[str, ...]) -> bool:
@@ -143,7 +145,7 @@ def _injective(context: KernelContext, one: PointWrite, other: PointWrite) -> Ob
     facts = (*one.site.facts, *one.facts, *(twin(f) for f in (*other.site.facts, *other.facts)))
     twins = tuple(b.renamed(_TWIN, names) for b in (*other.binders, *other.symbols))
     question = Question(claim, tuple(dict.fromkeys(facts)), (*one.binders, *one.symbols, *twins))
-    decision = context.decider.decide(question)
+    decision = narrowed(context, context.decider.decide(question), (*one.wraps, *other.wraps))
 
     def message(m: Values) -> str:
         at = ", ".join(str(ex.evaluate(i, m)) for i in one.place)

@@ -13,8 +13,8 @@ from tilewright.ir import nodes as ir
 from tilewright.lines import points_shape
 
 from ...context import KernelContext, Site
-from ...integers import Decision, Question, conjunction
-from ...lane_values import LaneValues, lanes
+from ...integers import Decision
+from ...lane_values import LaneValues, lanes, narrowed, wrapped
 from ...mixed_radix import conjuncts, digit_of, product_of
 from ...report import Obligation
 from ..contracts import offered
@@ -39,22 +39,21 @@ def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.CpGather | 
     text = name if name in context.written.types or name in context.kernel.sizes else "computed"
     what = f"every index of dimension {dim} in the {verb} {stmt.tensor} exists"
     binders, lane = lanes(points_shape(context.kernel, stmt))
-    values = LaneValues(context, site)
-    index, mask = values.value(operand, lane), values.value(stmt.mask, lane)
+    values = LaneValues(context, site, binders)
+    mask = values.value(stmt.mask, lane)
+    values.known = (mask,) if mask is not None else ()
+    index = values.value(operand, lane)
     if index is None or (stmt.mask is not None and mask is None):
         missing = f"the {'mask' if index is not None else 'index'} is computed in a way that is not followed here"
         return unknown(context, code, "memory", what, stmt.span, missing)
     extent = context.kernel.param(stmt.tensor).type.shape[dim]
-    known = (*values.facts, *((mask,) if mask is not None else ()))
     claim = ex.Bin("and", ex.Bin("<=", ex.Int(0), index), ex.Bin("<", index, extent))
-    own = {b.name for b in (*binders, *values.symbols)}
-    base = site.question(conjunction((claim, *known)))
-    # The binders of the site, those of the lane, and what choices come to.
-    outer = tuple(b for b in base.binders if b.name not in own)
-    question = Question(claim, (*base.facts, *known), (*outer, *binders, *values.symbols))
-    decision = Decision("proved", "stated") if _stated(index, extent, known) else context.decider.decide(question)
+    known = (*values.facts, *values.known)
+    decision = Decision("proved", "stated")
+    if not _stated(index, extent, known):
+        decision = narrowed(context, context.decider.decide(values.question(claim)), values.wraps)
     offer = None
-    if decision.verdict != "proved":
+    if decision.verdict != "proved" and not values.wraps:
         offer = next((o for i in _items(index, values) if (o := offered(context, site, i, extent)) is not None), None)
 
     def message(m: Mapping[str, int]) -> str:
@@ -62,7 +61,7 @@ def _inside(context: KernelContext, site: Site, stmt: ir.Gather | ir.CpGather | 
         place = tuple(ex.evaluate(e, m) for e in lane)
         return (
             f"Element {place} of the {verb} {stmt.tensor} has index {at} ({text}) in dimension {dim}, which has "
-            f"{count} element{'s' if count != 1 else ''} ({ex.show(extent)})."
+            f"{count} element{'s' if count != 1 else ''} ({ex.show(extent)}).{wrapped(values.wraps, m)}"
         )
 
     return settle(

@@ -213,7 +213,8 @@ class Flow(Memory):
                 return first
             case "cast":
                 made = build(first.edges, lambda p: apply("cast", [first.at(p)], kind.dtype), (first,), stmt.span)
-                return replace(made, index=None if kind.dtype.is_float else first.index)
+                # A narrower type may not hold the index.
+                return replace(made, index=first.index if kind.dtype.name in ("i32", "i64") else None)
             case op if op in ir.ELEMENTWISE or op == "broadcast":
                 fitted = [aligned(t, s, kind.shape) for t, s in zip(operands, shapes, strict=True)]
                 return self._elementwise(stmt, kind, fitted)
