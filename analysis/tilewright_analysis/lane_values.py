@@ -19,7 +19,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import TileType
 
 from .context import KernelContext, Site
-from .integers import Binder, Decision, Question, conjunction
+from .integers import MAX_SIZE, Binder, Decision, Question, conjunction
 from .integers.magnitude import MAX_TENSOR_BYTES
 from .integers.ranges import interval, interval_env
 
@@ -172,13 +172,18 @@ class LaneValues:
         least, most = interval(value, interval_env(question))
         if least is not None and most is not None and low <= least and most <= high and not _divides(value):
             return value
-        limits = tuple(ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items())
-        if self.context.decider.proves(Question(claim, (*question.facts, *limits), question.binders)):
+        if self.context.decider.proves(Question(claim, (*question.facts, *self._limits()), question.binders)):
             return value
         bits = ex.Int(high - low + 1)
         wrapped = ex.add(ex.binary("%", ex.sub(value, ex.Int(low)), bits), ex.Int(low))
         self.wraps.append(Wrap(value, wrapped, dtype))
         return wrapped
+
+    def _limits(self) -> tuple[ex.Expr, ...]:
+        """The most that sizes can be, of those that only contracts mention, too."""
+        extents = (e for p in self.context.kernel.params for n in p.type.shape for e in ex.walk(n))
+        sizes = dict.fromkeys(e for e in extents if isinstance(e, ex.Size) and e.least >= 1)
+        return tuple(ex.Bin("<=", e, ex.Int(MAX_SIZE)) for e in sizes)
 
     def question(self, claim: ex.Expr) -> Question:
         """Does the claim hold for the lanes that are used?"""
