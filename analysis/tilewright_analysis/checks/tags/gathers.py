@@ -98,7 +98,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
 def _taken(context: KernelContext, site: Site, stmt: Gathered, axis: int, found: GatheredOperands) -> Taken:
     shape = points_shape(context.kernel, stmt)
     binders, lane = lanes(shape)
-    values = LaneValues(context, site)
+    values = LaneValues(context, site, binders)
     index = tuple(values.value(i, lane) for i in stmt.index)
     mask = values.value(stmt.mask, lane) if stmt.mask is not None else None
     steps = tuple(b for b in site.loops if b.kind == "loop" and b.span not in found.outer)
