@@ -40,6 +40,7 @@ from tilewright_analysis.async_.tags import (
     overlap,
     united,
 )
+from tilewright_analysis.async_.unpacked import doubled, unpacked
 from tilewright_analysis.async_.words import sid
 
 # So many indices of operands are told apart in one sum of products; a convolution has some ten.
@@ -59,6 +60,7 @@ class Tags:
         self.needs = contracted_dims(program)
         self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
+        self.unpacked = unpacked(program.kernel)
         self.expectations = Expectations(program, self.facts)
         # For stores of contractions over a part of a dimension: the loops (or None) they go up to the end of.
         self.ends: Ends = {}
@@ -236,6 +238,9 @@ class Tags:
             if o.op.op in ("add", "sub") and (cover := self.motion.sums(s, args)) is not None:
                 self.report.unordered(p, o, cover)
         value = compute(o.op, args, o.shape)
+        if o.op.op == "reshape" and o.reads[0] in self.unpacked and o.shape[:-1] == args[0][1][:-2]:
+            nibbles = doubled(self.program, self.facts, args[0][0].axes[-2])
+            value = replace(value, axes=(*value.axes[:-1], value.axes[-1] if nibbles is None else nibbles))
         if self.program.tracked:
             value = replace(value, named=named.compute(o.op, [(v.named, shape) for v, shape in args], o.shape))
         return self.closed(s, p, o, value) if value.covers else value
