@@ -29,7 +29,7 @@ from .counterfactual import first_difference, trial_sizes, unequal
 from .influence import left_out
 from .meetings import missing
 from .reduced import Quotient, Reduced, Stored
-from .stretches import Reduction, Scan, Step, Stretch, advance
+from .stretches import Reduction, Scan, Step, Stretch, advance, interleaved
 
 CODE = "TW102"
 _HOW = "coordinates of reductions"
@@ -174,7 +174,8 @@ def _carried_on(reduced: Reduced, stored: Stored, scan: Scan) -> bool:
 
 
 def _covered(context: KernelContext, stored: Stored, reduction: Reduction) -> Iterator[Obligation]:
-    stretch, site = reduction.stretch, stored.site
+    alike = (r.stretch for r in stored.value.reductions if r.op == reduction.op)
+    stretch, site = interleaved(reduction.stretch, alike), stored.site
     dim, name = ex.show(stretch.dim), _NAMES[reduction.op]
     span = reduction.stmt.span
     what = f"the {name} over {dim} of {stretch.tensor} that {stored.tensor} gets covers [0, {dim})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir import expr as ex
@@ -111,6 +112,24 @@ def last(stretch: Stretch, binder: Binder) -> Stretch:
     return replace(
         stretch, start=ex.substitute(stretch.start, env), length=ex.substitute(stretch.length, env)
     )  # fmt: skip
+
+
+def interleaved(stretch: Stretch, others: Iterable[Stretch]) -> Stretch:
+    """The stretch with those that fill the gaps of its steps: tiles side by side in one loop, one step for all."""
+    if len(stretch.steps) != 1 or stretch.steps[0].distance % stretch.steps[0].length:
+        return stretch
+    (step,) = stretch.steps
+    starts = {
+        o.start.value
+        for o in (stretch, *others)
+        if isinstance(o.start, ex.Int) and o == replace(stretch, start=o.start)
+    }
+    for first in sorted(starts):
+        tiles = range(first, first + step.distance, step.length)
+        if isinstance(stretch.start, ex.Int) and stretch.start.value in tiles and starts.issuperset(tiles):
+            trips = ex.cdiv(ex.sub(step.binder.hi, step.binder.lo), ex.Int(step.binder.step))
+            return replace(stretch, start=ex.Int(first), length=ex.mul(trips, ex.Int(step.distance)), steps=())
+    return stretch
 
 
 def advance(value: ex.Expr, binder: Binder) -> int | None:
