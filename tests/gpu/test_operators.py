@@ -102,7 +102,7 @@ def test_wrong_arguments(torch: Any) -> None:
     from tilewright import kernels
 
     x = torch.randn(4, 4, device="cuda")
-    with pytest.raises(TypeError, match="float16 or bfloat16"):
+    with pytest.raises(TypeError, match="float16 or of bfloat16"):
         kernels.matmul(x, x)
     with pytest.raises(ValueError, match="cannot multiply"):
         kernels.matmul(x.half(), x[:3].half())
