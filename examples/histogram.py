@@ -6,7 +6,7 @@ from tilewright import Const, Global, i32
 T, B, E = tw.sizes("T", "B", "E")
 
 
-@tw.kernel(target="sm_80", warps=4, reference="COUNT = (X == arange(B)[:, None]).sum(1)")
+@tw.kernel(target="sm_80", warps=4, reference="COUNT = bincount(X, minlength=B)")
 def histogram(X: Global[i32, T], COUNT: Global[i32, B], *, BLOCK: Const = 1024):
     tw.zeroed(COUNT)
     tw.assume(lambda t: 0 <= X[t] < B)
@@ -17,7 +17,7 @@ def histogram(X: Global[i32, T], COUNT: Global[i32, B], *, BLOCK: Const = 1024):
         tw.atomic_add(COUNT.at((x,)), 1, mask=at < T)
 
 
-@tw.kernel(target="sm_80", warps=1, reference="BIN = (EDGES <= X[:, None]).sum(1)")
+@tw.kernel(target="sm_80", warps=1, reference="BIN = searchsorted(EDGES, X, right=True)")
 def bin_of_each(X: Global[i32, T], EDGES: Global[i32, E], BIN: Global[i32, T]):
     """The number of edges that are not greater than the value, as `np.searchsorted(EDGES, X, "right")`."""
     tw.assume(lambda e: EDGES[e] <= EDGES[e + 1])

@@ -54,15 +54,27 @@ class Backend(Protocol):
 
 
 FUNCTIONS = frozenset((
-    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "ceil", "clamp", "conv2d", "cos", "cumprod", "cumsum",
-    "div", "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2", "log_softmax", "logsumexp",
-    "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave", "reshape", "round", "rsqrt",
-    "scaled_dot_product_attention", "sigmoid", "silu", "sin", "softmax", "sqrt", "square", "stack", "sub", "sum",
-    "tanh", "transpose", "trunc", "unsqueeze", "where",
+    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "bincount", "ceil", "clamp", "conv2d", "cos",
+    "cumprod", "cumsum", "div", "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2",
+    "log_softmax", "logsumexp", "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave",
+    "reshape", "round", "rsqrt", "scaled_dot_product_attention", "searchsorted", "sigmoid", "silu", "sin", "softmax",
+    "sqrt", "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze", "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
-_OPTIONS = ("dim", "keepdim", "min", "max", "approximate", "is_causal", "stride", "padding", "dilation")
+_OPTIONS = (
+    "dim",
+    "keepdim",
+    "min",
+    "max",
+    "approximate",
+    "is_causal",
+    "stride",
+    "padding",
+    "dilation",
+    "minlength",
+    "right",
+)
 _MODULES = ("torch", "F", "torch.nn.functional")
 _Operation = Callable[[Any, Any], Any]
 _BINARY: dict[type[ast.operator], _Operation] = {
@@ -204,8 +216,9 @@ def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
             for arg in args:
                 _check(arg, names, sizes)
             for keyword in keywords:
-                if keyword.arg not in _OPTIONS or not _is_plain(keyword.value):
-                    raise refuse(f"an option is one of {', '.join(_OPTIONS)}, and constant")
+                sized = isinstance(keyword.value, ast.Name) and keyword.value.id in sizes
+                if keyword.arg not in _OPTIONS or not (sized or _is_plain(keyword.value)):
+                    raise refuse(f"an option is one of {', '.join(_OPTIONS)}, and constant or a problem size")
         case _:
             raise refuse("not part of the language of references")
 
@@ -250,7 +263,7 @@ class _Evaluator:
                 return self._indexed(self._value(value), parts)
             case ast.Call(args=args, keywords=keywords):
                 owner, attr = _function(node)
-                options = {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg}
+                options = {k.arg: self._option(k.value) for k in keywords if k.arg}
                 if owner is None:
                     return self.backend.call(attr, [self._value(a) for a in args], options)
                 tensor = self._value(owner)
@@ -260,6 +273,9 @@ class _Evaluator:
                 return self.backend.call(attr, [tensor, *(self._value(a) for a in args)], options)
             case _:
                 raise BadReference(f"reference: `{ast.unparse(node)}` is not part of the language")
+
+    def _option(self, node: ast.expr) -> Any:
+        return self.sizes[node.id] if isinstance(node, ast.Name) and node.id in self.sizes else ast.literal_eval(node)
 
     def _indexed(self, tensor: Any, parts: Sequence[ast.expr]) -> Any:
         names = frozenset(self.sizes)

@@ -68,6 +68,14 @@ def _gather(x: Any, dim: int, index: Any) -> Any:
     return np.take_along_axis(x, index, dim)
 
 
+def _bincount(x: Any, minlength: int = 0) -> Any:
+    return np.bincount(x, minlength=minlength)
+
+
+def _searchsorted(edges: Any, x: Any, right: bool = False) -> Any:
+    return np.searchsorted(edges, x, "right" if right else "left")  # pyright: ignore[reportUnknownVariableType]
+
+
 def _repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Any:
     return np.repeat(x, repeats, axis=dim)
 
@@ -154,5 +162,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
     "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
-    "scaled_dot_product_attention": _attention, "conv2d": _conv2d,
+    "scaled_dot_product_attention": _attention, "conv2d": _conv2d, "bincount": _bincount,
+    "searchsorted": _searchsorted,
 }  # fmt: skip

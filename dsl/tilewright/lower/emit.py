@@ -143,8 +143,7 @@ class FunctionEmitter:
             case ir.For():
                 self._for(stmt)
             case ir.While():
-                line(f"while {self.scalars.condition(stmt.cond)}:")
-                self._inner(stmt.body)
+                self._while(stmt)
             case ir.Programs():
                 self._programs(stmt)
             case ir.If():
@@ -231,6 +230,15 @@ class FunctionEmitter:
             lo = end
         self.out.line(f"for {var} in range({text(lo)}, {text(stmt.hi)}, {step}):")
         self._inner(stmt.body)
+
+    def _while(self, stmt: ir.While) -> None:
+        # Triton 3.6 leaves `scf.while` out when it orders uses of the scratch memory of reductions (ARCHITECTURE.md).
+        self.out.line("gl.thread_barrier()")
+        self.out.line(f"while {self.scalars.condition(stmt.cond)}:")
+        if not all(isinstance(s, ir.Assign | ir.If | ir.For | ir.While) for s in ir.walk(stmt.body)):
+            self.out.line("    gl.thread_barrier()")
+        self._inner(stmt.body)
+        self.out.line("gl.thread_barrier()")
 
     def _inner(self, body: ir.Block) -> None:
         before = set(self.defined)
