@@ -103,7 +103,10 @@ def values(stored: Any, dtype: DType) -> Any:
 def test_it_is_proved_and_gives_the_numbers_of_numpy(target: str, a: str, b: str, acc: str, how: str, _: str) -> None:
     text = source(target, a, b, acc, how=how, bk=32 if a == "f32" else 64)
     report = check_unit(read(text).units[0])
-    assert report.verdict == "proved", [f.message for f in report.findings]
+    # Whether 11 bits are enough for a sum is not for the verifier to say.
+    open_ = ["TW107"] if acc == "f16" else []
+    assert [f.code for f in report.findings] == open_, [f.message for f in report.findings]
+    assert report.verdict == ("unknown" if open_ else "proved")
     ta, tb, tc = (dtypes.ALL[n] for n in (a, b, acc))
     rng = np.random.default_rng(3)
     left, right = elements(rng, (70, 144), ta), elements(rng, (80, 144), tb)
