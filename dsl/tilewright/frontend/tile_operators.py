@@ -45,6 +45,8 @@ class TileOperators(Loops):
         for value in (left, right):
             if isinstance(value, ir.TileRef):
                 self.check_operator(node, operator, name, self.tile_type(value).dtype)
+        if isinstance(left, ir.TileRef):
+            self.check_right(node, operator, name, self.tile_type(left).dtype, right)
         return self.elementwise(node, name, (left, right), "i1" if name in _COMPARISONS else "same")
 
     def check_operator(self, node: Node, operator: str, name: str, dtype: DType) -> None:
@@ -57,6 +59,16 @@ class TileOperators(Loops):
             raise self.fault("TW004", f"'{operator}' is for integers, not {dtype}{hint}", node)
         if name == "div" and not dtype.is_float:
             raise self.fault("TW004", f"'/' gives a fraction; divide {dtype} with '//' or cast with .to(f32)", node)
+
+    def check_right(self, node: Node, operator: str, name: str, dtype: DType, right: Value) -> None:
+        """Refuse a number on the right for which an operation on integers has no value."""
+        if not isinstance(right, Int) or name not in _INTEGER:
+            return
+        if name in ("floordiv", "mod") and right.value == 0:
+            raise self.fault("TW004", f"'{operator}' by zero has no value", node)
+        if name in ("shl", "shr") and not 0 <= right.value < dtype.bits:
+            what = f"'{operator} {right.value}' of {dtype} has no value: it shifts by 0 to {dtype.bits - 1} bits"
+            raise self.fault("TW004", what, node)
 
     def check_number(self, node: Node, name: str, dtype: DType) -> None:
         """Refuse arithmetic on elements that are only stored, or that are truth values."""

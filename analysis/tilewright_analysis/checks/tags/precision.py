@@ -1,11 +1,11 @@
 """TW107: a sum over a loop is kept in a type narrower than f32.
 
 Every addition rounds to the type of the sum, so the error grows with the number of iterations, and small terms are
-lost as soon as the sum is large. Matrix instructions mostly accumulate in f32, and so do reductions; loops written by
-hand are followed here, also through shared memory. An accumulator of a product that is narrower was asked for, so
-whether it will do stays open. Only what is clearly a sum counts: the value at the end of an iteration is that at its
-start with something added, through nothing but additions and conversions. Loops of few iterations are left alone, and
-so are additions of what `tw.where` chose, which may be of zeros.
+lost as soon as the sum is large; integers of 8 and 16 bits wrap around. Matrix instructions mostly accumulate in f32,
+and so do reductions; loops written by hand are followed here, also through shared memory. An accumulator of a product
+that is narrower was asked for, so whether it will do stays open. Only what is clearly a sum counts: the value at the
+end of an iteration is that at its start with something added, through nothing but additions and conversions. Loops of
+few iterations are left alone, and so are additions of what `tw.where` chose, which may be of zeros.
 """
 
 from __future__ import annotations
@@ -79,6 +79,13 @@ def _obligation(context: KernelContext, loop: ir.For, found: _Sum) -> Obligation
     if found.open:
         what = f"{name} is summed up over a loop in {found.narrow}, rounded to {bits} bits each time"
         return unknown(context, CODE, "tags", WHAT, span, f"{what}. Missing: {found.open}")
+    if not found.narrow.is_float:
+        low, high = found.narrow.range
+        text = (
+            f"{name} is summed up over a loop in {found.narrow}, which holds {low} to {high}. Missing: whether more "
+            "wraps around, or is meant to; keep the sum in i32 and convert it after the loop"
+        )
+        return unknown(context, CODE, "tags", WHAT, span, text)
     text = (
         f"{name[:1].upper()}{name[1:]} is summed up over a loop in {found.narrow}: each addition rounds to {bits} "
         f"bits, so a term below 1/{1 << bits} of the sum is lost, and the error grows with the number of iterations. "
@@ -94,11 +101,11 @@ def _loop_sums(context: KernelContext, loop: ir.For) -> list[_Sum]:
     sums: Sums = {}
     for name in sorted(written):
         dtype = _dtype(context, name)
-        if dtype is not None and dtype.is_float:
+        if dtype is not None and (dtype.is_float or _narrow(dtype) is not None):
             sums[name] = frozenset((_Sum(name, None, _narrow(dtype)),))
     for name, why in _kept_in_shared_memory(loop).items():
         held = context.shared(name)
-        if held is not None and held.dtype.is_float:
+        if held is not None and (held.dtype.is_float or _narrow(held.dtype) is not None):
             sums[_SHARED + name] = frozenset((_Sum(_SHARED + name, None, _narrow(held.dtype), why),))
     passed_on = sorted(written | {name for name in sums if name.startswith(_SHARED)})
     chosen: set[str] = set()
@@ -205,4 +212,4 @@ def _dtype(context: KernelContext, name: str) -> DType | None:
 
 
 def _narrow(dtype: DType) -> DType | None:
-    return dtype if dtype.is_float and dtype.bits < 32 else None
+    return dtype if dtype.kind in ("float", "int", "uint") and dtype.bits < 32 else None
