@@ -17,7 +17,7 @@ from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
-from tilewright_analysis.async_.parts import left_out, part_of, summand_of
+from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -43,8 +43,7 @@ from tilewright_analysis.async_.tags import (
 from tilewright_analysis.async_.unpacked import doubled, unpacked
 from tilewright_analysis.async_.words import sid
 
-# So many indices of operands are told apart in one sum of products; a convolution has some ten.
-_MOST_PLACES = 32
+_MOST_PLACES = 32  # indices of operands that are told apart in one sum of products; a convolution has some ten
 Ends = dict[int, set[tuple[ir.Stmt | None, int]]]
 
 Find = Callable[[State, Process, str | c.Place], Value | None]
@@ -151,7 +150,7 @@ class Tags:
             if left.dim != right.dim and (turned := self._turned(s, rows, left, right, columns)):
                 self.report.turned_operand(s, p, o, a, b, left, right, turned)
                 # What follows from it would be said again at the accumulator and the store.
-                done = tuple(_completed(Cover(d, 0, -1, (), (-1, 0), "")) for d in (left.dim, right.dim))
+                done = tuple(completed(Cover(d, 0, -1, (), (-1, 0), "")) for d in (left.dim, right.dim))
                 return replace(self.unknown(2), neutral=False, covers=done, pending=token)
             if left.dim != right.dim:
                 self.report.other_dimension(s, p, o, a, b, left, right)
@@ -219,7 +218,7 @@ class Tags:
         if len(others) >= _MOST_PLACES or not all(apart(v.fixed, start.fixed) for v in others):
             # Kept apart they may be without end, or be one and the same at some sizes; merged, nothing would be known.
             self.report.summed(p, o, along)
-            return tuple(_completed(v) if v in others else v for v in covers)
+            return tuple(completed(v) if v in others else v for v in covers)
         return (*covers, self._whole(joined(start, part), along))
 
     def _whole(self, cover: Cover, along: Tag) -> Cover:
@@ -229,7 +228,7 @@ class Tags:
             return cover
         (all_of_it,) = cover.intervals
         fixed = not all_of_it.low_slopes and not all_of_it.high_slopes
-        return _completed(cover) if fixed and all_of_it.low == 0 and all_of_it.high >= extent.const else cover
+        return completed(cover) if fixed and all_of_it.low == 0 and all_of_it.high >= extent.const else cover
 
     def compute(self, s: State, p: Process, o: c.Compute, args: list[tuple[Value, tuple[int, ...]]]) -> Value:
         """The tags of a pure operation."""
@@ -346,10 +345,10 @@ class Tags:
 
     def closed(self, s: State, p: Process, o: c.Instr, value: Value) -> Value:
         """`value` with the contractions that are complete marked so, which makes them independent of the iteration."""
-        covers = [_completed(v) if not v.complete and self.complete(s, v) else v for v in value.covers]
+        covers = [completed(v) if not v.complete and self.complete(s, v) else v for v in value.covers]
         missing = self._missing(value, p, o)
         if any(self._empty(s, dim, p) for dim in missing):
-            covers += [_completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
+            covers += [completed(Cover(dim, 0, -1, (), (-1, 0), "")) for dim in missing]
         made = self._around(p)
         if made == value.made and all(map(is_, covers, value.covers)) and len(covers) == len(value.covers):
             return value
@@ -387,7 +386,7 @@ class Tags:
         scattered = isinstance(o.stmt, ir.Scatter)
         added = isinstance(o.stmt, ir.Atomic | ir.Scatter) and o.stmt.op == "add"
         for cover in value.covers if added else ():
-            done = _completed(cover) if self.complete(s, cover) else cover
+            done = completed(cover) if self.complete(s, cover) else cover
             if not scattered and (summand := summand_of(self.program, done, p.outer)) is not None:
                 self.report.added(o, summand)
             else:
@@ -441,7 +440,11 @@ class Tags:
                 # With several dimensions of one extent an index may stand for any of them.
                 if not any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
                     self.report.misplaced(s, p, o, box, tag, targets[0])
-
-
-def _completed(cover: Cover) -> Cover:
-    return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True, cover.fixed)
+            if not targets and len({(t.symbol, t.outer) for t in held.at}) > 1:
+                self.report.elsewhere(p, o, box, held)
+        for dim, at in box.links:
+            want, own = self.tag(p, dim, at), (t for f in value.fixed if f.dim == dim for t in f.at)
+            if (lies := [*wanted.get(dim, []), *own]) and not any(
+                self.agree(s, p, o, "TW103", tag, want) for tag in lies
+            ):
+                self.report.other_element(p, o, box, lies[0], want)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
@@ -22,6 +24,23 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         used.update(more)
         return value
 
+    def dimensions(tensor: str) -> list[int]:
+        extents = scalars.t.kernel.param(tensor).type.shape
+        return [scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents]
+
+    def links(origin: Iterable[ir.Operand]) -> tuple[tuple[int, c.Coordinate], ...]:
+        """Dimensions and places of the elements that decide an origin, of those that no loop around moves."""
+        found: dict[tuple[int, ex.Expr], c.Coordinate] = {}
+        names = {p.name for p in scalars.t.kernel.params}
+        for e in origin:
+            terms = scalars.form(e, stmt.span).terms if isinstance(e, ex.Expr) else ()
+            for item in (i for key, _ in terms for i in ex.items(key) if i.tensor in names):
+                for dim, index in zip(dimensions(item.tensor), item.index, strict=True):
+                    if not any(n.startswith(("$", "#")) for n in ex.names(index)) and not any(ex.items(index)):
+                        found[dim, index], more = scalars.coordinate(index, stmt.span)
+                        used.update(more)
+        return tuple((dim, at) for (dim, _), at in found.items())
+
     def box(view: ir.View) -> c.Box:
         origin: list[c.Coordinate | None] = []
         for number, e in enumerate(view.origin):
@@ -31,12 +50,11 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             coordinate, more = scalars.coordinate(e, stmt.span)
             used.update(more)
             origin.append(coordinate)
-        extents = scalars.t.kernel.param(view.tensor).type.shape
-        dims = tuple(scalars.t.dim(forms.canonical(e, {}, scalars.t.facts)) for e in extents)
+        dims = tuple(dimensions(view.tensor))
         lead = view.lead
         fixed = tuple((d, at) for d, at in zip(dims[:lead], origin[:lead], strict=True) if at is not None)
         own = tuple(at for at in origin[lead:] if at is not None)
-        return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed)
+        return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed, links(view.origin))
 
     def elements(gather: ir.Gather | ir.CpGather) -> tuple[c.Box, c.Spread]:
         found = course(scalars, gather)
@@ -60,7 +78,7 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         axes = found.axes.values()
         box = c.Box(
             gather.tensor, tuple(map(dim, axes)), tuple(coordinate(forms.to_expr(a.at)) for a in axes),
-            tuple(kind.shape[n] for n in found.axes), fixed,
+            tuple(kind.shape[n] for n in found.axes), fixed, links(found.fixed.values()),
         )  # fmt: skip
         return box, c.Spread(found.by_table, tuple(found.axes))
 

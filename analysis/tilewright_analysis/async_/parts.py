@@ -124,3 +124,8 @@ def left_out(program: c.Program, covers: tuple[Cover, ...]) -> list[tuple[int, l
         if all(places) and len(taken) > 1 and rest:
             result.append((dim, rest))
     return result
+
+
+def completed(cover: Cover) -> Cover:
+    """What is left of a contraction that is complete: its place in words."""
+    return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True, cover.fixed)

@@ -28,7 +28,8 @@ class Coordinate:
 class Box:
     """A view of a tensor: extent (number of the dimension), coordinate and length of each axis of the tile.
 
-    `fixed` has the dimensions that an index fixes, with the index.
+    `fixed` has the dimensions that an index fixes, with the index. `links`: where elements of index tensors decide a
+    coordinate, the dimensions of those tensors with the places of the elements.
     """
 
     tensor: str
@@ -36,6 +37,7 @@ class Box:
     origin: tuple[Coordinate, ...]
     shape: tuple[int, ...]
     fixed: tuple[tuple[int, Coordinate], ...] = ()
+    links: tuple[tuple[int, Coordinate], ...] = ()
 
     @property
     def coordinates(self) -> tuple[tuple[int, Coordinate], ...]:

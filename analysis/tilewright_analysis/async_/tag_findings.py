@@ -12,7 +12,7 @@ from tilewright_analysis.async_.model import Issue
 from tilewright_analysis.async_.parts import Part, Summand
 from tilewright_analysis.async_.reporter import Found, Reporter
 from tilewright_analysis.async_.state import Process, State
-from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
+from tilewright_analysis.async_.tags import Cover, Fixed, Lost, Tag, Value
 from tilewright_analysis.async_.words import at, describe, doing, sid, words
 
 
@@ -211,16 +211,53 @@ class TagFindings:
 
     def misplaced(self, s: State, p: Process, o: c.Instr, box: c.Box, held: Tag, want: Tag) -> None:
         """A value goes to coordinates it does not carry."""
-        if self._data(held) != self._data(want):
-            # A permutation, a gather: where the elements go, or come from, is what the data is for.
-            return
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)
         text = f"{doing(p, o)} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
+        if self._data(held) != self._data(want):
+            if not self._says(held, want) and not self._says(want, held):
+                missing = f"{text}: what the table says is not where an element of it stands"
+                self._open(p, o, missing)
+            return
         self.report.note(
             s, p, o, "TW103", sid(o), text, values={f"{d} of the value": x, f"{d} of {box.tensor}": y},
             differs=self._differs(held, want),
         )  # fmt: skip
+
+    def _says(self, one: Tag, other: Tag) -> bool:
+        """True if a table says a coordinate and is read at the other, as a permutation is; `factor` times both."""
+        form, place = (self.report.program.symbols[t.symbol] for t in (one, other))
+        if len(form.terms) != 1:
+            return False
+        ((item, factor),) = form.terms
+        if not isinstance(item, ex.Item):
+            return False
+        facts = forms.Facts.of(self.report.program.kernel.assumptions)
+        index = [forms.scale(forms.canonical(i, {}, facts), factor) for i in item.index]
+        return any(forms.add(i, place, -1).is_constant for i in index)
+
+    def other_element(self, p: Process, o: c.Instr, box: c.Box, held: Tag, want: Tag) -> None:
+        """A table decides where a value is stored, by another element than where the value lies."""
+        d, x, y = self.dim(held.dim), self.coordinate(held), self.coordinate(want)
+        missing = (
+            f"{doing(p, o)} puts elements with {d} = {x} where the element {d} = {y} of a table says in {box.tensor}: "
+            "whether they belong together is not known"
+        )
+        self._open(p, o, missing)
+
+    def elsewhere(self, p: Process, o: c.Instr, box: c.Box, held: Fixed) -> None:
+        """What was multiplied lies at different indices of a dimension that the store does not have."""
+        d = self.dim(held.dim)
+        where = " and ".join(f"{d} = {self.coordinate(t)}" for t in held.at[:2]) or f"different indices of {d}"
+        missing = (
+            f"{doing(p, o)} puts what was multiplied of elements at {where} into {box.tensor}, which does not have "
+            "this dimension: whether they belong together is not known"
+        )
+        self._open(p, o, missing)
+
+    def _open(self, p: Process, o: c.Instr, missing: str) -> None:
+        issue = Issue("TW103", sid(o), missing, o.stmt.span, self.report.role(p), dict(at(p)), unknown=missing)
+        self.report.found.setdefault(("TW103", sid(o)), Found(issue, {}, None))
 
     def misplaced_dimension(
         self, s: State, p: Process, o: c.Instr, box: c.Box, axis: int, held: Tag, swapped: bool
