@@ -75,7 +75,7 @@ fuzz: $(VENV)/.dev ## Kernels made at random: what is proved of them must hold, 
 	  tests/analysis/tags/test_random_rows.py tests/analysis/async_/test_rings.py
 
 .PHONY: bench-gpu
-bench-gpu: ## tilewright.kernels against torch, on a machine with a GPU, torch and triton
+bench-gpu: ## tilewright.kernels against torch, on a machine with a GPU and tilewright[gpu]
 	PYTHONPATH=dsl python3 tests/bench/gpu/bench_gpu.py --json bench-gpu.json
 
 .PHONY: bench

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
+PROCESSORS = 132
+"""Multiprocessors of the card that was measured, an H200."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -23,19 +26,19 @@ class Tile:
     wave: float
     launch: float
 
-    def time(self, m: int, n: int, k: int, processors: int) -> float:
-        """Nanoseconds that a product of m by k and k by n takes on a GPU with that many multiprocessors."""
+    def time(self, m: int, n: int, k: int) -> float:
+        """Nanoseconds that a product of m by k and k by n takes on the card that was measured."""
         own = dict(self.values)
         tiles = -(-m // own["BM"]) * -(-n // own["BN"])
-        waves = -(-tiles // processors)
+        waves = -(-tiles // PROCESSORS)
         return waves * (-(-k // own["BK"]) * self.step + self.wave) + self.launch
 
 
 @lru_cache(maxsize=4096)
-def of_product(m: int, n: int, k: int, processors: int = 132) -> Mapping[str, int]:
+def of_product(m: int, n: int, k: int) -> Mapping[str, int]:
     """Compile-time values and warps for a product of m by k and k by n elements of 16 bits."""
     found = _table()[1].get((m, n, k))
-    return dict(found if found is not None else min(tiles(), key=lambda t: t.time(m, n, k, processors)).values)
+    return dict(found if found is not None else min(tiles(), key=lambda t: t.time(m, n, k)).values)
 
 
 def tiles() -> tuple[Tile, ...]:

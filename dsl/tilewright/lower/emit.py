@@ -232,7 +232,7 @@ class FunctionEmitter:
         self._inner(stmt.body)
 
     def _while(self, stmt: ir.While) -> None:
-        # Triton 3.6 leaves `scf.while` out when it orders uses of the scratch memory of reductions (ARCHITECTURE.md).
+        # Without a barrier before it, reductions across warps gave wrong results with Triton 3.6 (ARCHITECTURE.md).
         self.out.line("gl.thread_barrier()")
         self.out.line(f"while {self.scalars.condition(stmt.cond)}:")
         if not all(isinstance(s, ir.Assign | ir.If | ir.For | ir.While) for s in ir.walk(stmt.body)):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.kernels.configurations import PROCESSORS, Tile
+
 HERE = Path(__file__).parent
 TARGET = HERE.parents[2] / "dsl" / "tilewright" / "kernels" / "tuned" / "h200.json"
-PROCESSORS = 132
 NAMES = ("BM", "BN", "BK", "STAGES", "warps", "GROUP")
 
 
@@ -38,17 +39,14 @@ def main() -> None:
     sizes = [{"sizes": s, "values": dict(zip(NAMES, map(int, t.split("_")), strict=True))} for s, t in best]
     table = {"card": measured["machine"], "date": measured["date"], "product": {"tiles": tiles, "sizes": sizes}}
     TARGET.write_text(json.dumps(table, indent=1) + "\n")
-    priced = {"_".join(str(t["values"][n]) for n in NAMES): t for t in tiles}
+    costs_of = {
+        name: Tile(tuple(t["values"].items()), t["step"], t["wave"], t["launch"])
+        for name, t in zip(shapes[0]["us"], tiles, strict=True)
+    }
     losses = []
     for row in shapes:
-        m, n, k = row["shape"]
-
-        def time(tile: str, m: int = m, n: int = n, k: int = k) -> float:
-            t = priced[tile]
-            waves = ceil(ceil(m / t["values"]["BM"]) * ceil(n / t["values"]["BN"]) / PROCESSORS)
-            return waves * (ceil(k / t["values"]["BK"]) * t["step"] + t["wave"]) + t["launch"]
-
-        losses.append(row["us"][min(row["us"], key=time)] / min(row["us"].values()))
+        chosen = min(row["us"], key=lambda tile, sizes=row["shape"]: costs_of[tile].time(*sizes))
+        losses.append(row["us"][chosen] / min(row["us"].values()))
     print(
         f"{len(tiles)} tiles; the tile that the costs choose takes {np.exp(np.mean(np.log(losses))):.3f} of the best time"
     )
