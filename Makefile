@@ -74,8 +74,12 @@ fuzz: $(VENV)/.dev ## Kernels made at random: what is proved of them must hold, 
 	$(PYTEST) -n $(JOBS) tests/dsl/frontend/test_fuzz.py tests/dsl/lower/test_random_programs.py \
 	  tests/analysis/tags/test_random_rows.py tests/analysis/async_/test_rings.py
 
+.PHONY: kernels
+kernels: $(VENV)/.dev ## Lower tilewright.kernels at every configuration into the file that the operators launch from
+	$(VENV)/bin/python -m tilewright.kernels.build
+
 .PHONY: bench-gpu
-bench-gpu: ## tilewright.kernels against torch, on a machine with a GPU and tilewright[gpu]
+bench-gpu: ## tilewright.kernels against torch, on a machine with a GPU, torch and triton
 	PYTHONPATH=dsl python3 tests/bench/gpu/bench_gpu.py --json bench-gpu.json
 
 .PHONY: bench

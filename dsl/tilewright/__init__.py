@@ -145,7 +145,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tilewright.arguments import ArgumentError
     from tilewright.function import InterpreterWarning, KernelError, KernelFunction, kernel
-    from tilewright.launching import LaunchError
+    from tilewright.generated import LaunchError
 
 __version__ = "0.1.0"
 
@@ -157,7 +157,7 @@ _LAZY = {
     "InterpreterWarning": "function",
     "KernelError": "function",
     "KernelFunction": "function",
-    "LaunchError": "launching",
+    "LaunchError": "generated",
     "kernel": "function",
 }
 

@@ -9,19 +9,15 @@ from typing import Any, cast
 from tilewright import arguments
 from tilewright.arguments import ArgumentError, TensorFacts, check_count
 from tilewright.dtypes import DType
+from tilewright.generated import LaunchError, check_device, tensor_kinds
 from tilewright.ir import nodes as ir
 from tilewright.lower import Lowered
 from tilewright.lower.load import load_module
-from tilewright.targets import target
 
 Launch = Callable[..., Any]
 
 MOST_KINDS = 4096
 """Kinds of arguments that are remembered for a kernel, so that ever new shapes do not fill the memory."""
-
-
-class LaunchError(RuntimeError):
-    """A launch is not possible as things stand: a GPU that the kernel is not for, or a first launch inside a graph."""
 
 
 class Launcher:
@@ -73,14 +69,14 @@ class Launcher:
     def _kind(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """What decides how a kernel is launched on arguments."""
         if not self._scalars:
-            return _tensor_kinds(given)
+            return tensor_kinds(given)
         tensors = [a for i, a in enumerate(given) if i not in self._scalars]
         values: list[object] = [(type(given[i]), given[i] if d else None) for i, d in self._scalars.items()]
-        return (*_tensor_kinds(tensors), *values)
+        return (*tensor_kinds(tensors), *values)
 
     def _prepare(self, given: Sequence[Any], torch: Any, device: Any) -> Launch:
         if device not in self._ready:
-            self._check_device(torch, device)
+            check_device(self._kernel.name, self._kernel.target, torch, device)
         bind = self._module().bind
         try:
             launch: Launch = bind(*given)
@@ -114,38 +110,6 @@ class Launcher:
                     "as the other arguments are"
                 ) from None
         return found
-
-    def _check_device(self, torch: Any, device: Any) -> None:
-        """The kernel is for this GPU, and compiling and loading it now is allowed."""
-        name = self._kernel.name
-        if device.type != "cuda":
-            raise LaunchError(f"{name}: tensors on {device} cannot be launched on; there are cuda and cpu")
-        wanted = target(self._kernel.target)
-        if torch.version.hip is not None:
-            has = str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
-            fits = wanted.arch == has
-        else:
-            major, minor = torch.cuda.get_device_capability(device)
-            has, arch = f"sm_{major}{minor}", major * 10 + minor
-            exact = wanted.name.endswith("a")
-            fits = isinstance(wanted.arch, int) and (arch == wanted.arch if exact else arch >= wanted.arch)
-        if not fits:
-            raise LaunchError(
-                f"{name} is for {wanted.name}, and {device} is a {torch.cuda.get_device_name(device)} ({has}); "
-                f'{name}.using(target="…") gives the kernel another target'
-            )
-        with torch.cuda.device(device):
-            capturing = torch.cuda.is_current_stream_capturing()
-        if capturing:
-            raise LaunchError(
-                f"{name} is not compiled for {device} yet, which a CUDA graph cannot capture: "
-                f"launch it once with such arguments before the capture"
-            )
-
-
-def _tensor_kinds(given: Sequence[Any]) -> tuple[Any, ...]:
-    """What decides how tensors are launched on."""
-    return tuple([(a.shape, a.stride(), a.dtype, a.device, a.data_ptr() & 15) for a in given])
 
 
 def _torch_types(dtype: DType) -> tuple[str, ...]:

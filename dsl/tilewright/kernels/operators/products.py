@@ -1,0 +1,90 @@
+"""Matrix products as operators."""
+
+# torch is no dependency of the language, so its types are unknown where this is checked.
+# pyright: basic, reportMissingImports=false
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from tilewright.kernels import configurations
+from tilewright.kernels.operators.registration import dense, hopper, kernel, operator, processors
+
+_ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def _check_product(name: str, a: Tensor, b: Tensor, depth: int) -> None:
+    if a.dtype not in _HALVES or a.dtype != b.dtype:
+        raise TypeError(
+            f"tilewright.kernels.{name} takes two tensors of float16 or of bfloat16, not {a.dtype} and {b.dtype}"
+        )
+    if b.ndim != 2 or a.shape[-1] != depth:
+        raise ValueError(f"tilewright.kernels.{name} cannot multiply {tuple(a.shape)} and {tuple(b.shape)}")
+
+
+def _product(a: Tensor, b: Tensor, transposed: bool) -> Tensor:
+    """`a @ b`, or `a @ b.T` where `transposed`; both dense."""
+    (m, k), n = a.shape, b.shape[0 if transposed else 1]
+    out = a.new_empty((m, n))
+    if not out.numel():
+        return out
+    if not k:
+        return out.zero_()
+    if k % 8 or n % 8 or not hopper(a.device):
+        kernel("gemm_any", a)(a, b.t().contiguous() if transposed else b, out)
+        return out
+    chosen = configurations.of_product(m, n, k, processors(a.device))
+    kernel("gemm_nt" if transposed else "gemm_nn", a, **chosen)(a, b, out)
+    return out
+
+
+def _run_matmul(a: Tensor, b: Tensor) -> Tensor:
+    _check_product("matmul", a, b, b.shape[0])
+    rows_of_a = dense(a.reshape(prod(a.shape[:-1]), a.shape[-1]))
+    turned = b.stride() == (1, b.shape[0]) and b.shape[0] > 1
+    out = _product(rows_of_a, dense(b.t() if turned else b), turned)
+    return out.view(*a.shape[:-1], b.shape[1])
+
+
+_matmul = operator(
+    "matmul(Tensor a, Tensor b) -> Tensor", _run_matmul, lambda a, b: a.new_empty((*a.shape[:-1], b.shape[1]))
+)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` for a matrix `b`, which may be the transpose of a contiguous one; sums in f32."""
+    return _matmul(a, b)
+
+
+def _run_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+    _check_product("linear", x, weight, weight.shape[1])
+    if bias.shape != (weight.shape[0],) or bias.dtype != x.dtype:
+        raise ValueError(f"tilewright.kernels.linear takes a bias of {weight.shape[0]} elements of {x.dtype}")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"activation is one of {', '.join(_ACTIVATIONS)}, not {activation!r}")
+    a = dense(x.reshape(prod(x.shape[:-1]), x.shape[-1]))
+    (m, k), n = a.shape, weight.shape[0]
+    if k % 8 or n % 8 or not m or not k or not hopper(x.device):
+        raise ValueError(
+            f"tilewright.kernels.linear takes depths and widths that are multiples of 8, on sm_90a, not {k} and {n}"
+        )
+    out = a.new_empty((m, n))
+    chosen = configurations.of_product(m, n, k, processors(x.device))
+    kernel("linear", x, ACT=_ACTIVATIONS[activation], **chosen)(a, dense(weight), dense(bias), out)
+    return out.view(*x.shape[:-1], n)
+
+
+_linear = operator(
+    "linear(Tensor x, Tensor weight, Tensor bias, str activation) -> Tensor",
+    _run_linear,
+    lambda x, weight, bias, activation: x.new_empty((*x.shape[:-1], weight.shape[0])),
+)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "none") -> Tensor:
+    """`activation(x @ weight.T + bias)`; "none", "relu", "gelu" or "silu". Depth and width are multiples of 8."""
+    return _linear(x, weight, bias, activation)
