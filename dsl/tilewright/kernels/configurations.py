@@ -84,9 +84,9 @@ ROWS = {"softmax": "softmax", "log_softmax": "softmax", "rms_norm": "rms_norm", 
 
 def shipped() -> Iterator[tuple[str, str, dict[str, int | str]]]:
     """Every kernel that the operators may launch: its file, its name, its compile-time values."""
-    for name in ELEMENTWISE:
-        yield from (("activations", name, {"T": t}) for t in FLOATS)
     for t in FLOATS:
+        for name in ELEMENTWISE:
+            yield "activations", name, {"T": t}
         for width in (1 << bits for bits in range(5, LONGEST_ROW.bit_length())):
             for name, like in ROWS.items():
                 yield "rows", name, {**of_rows(like, width), "T": t}
@@ -97,7 +97,8 @@ def shipped() -> Iterator[tuple[str, str, dict[str, int | str]]]:
         for values in (dict(tile.values) for tile in tiles()):
             yield "gemm", "gemm_nn", {**values, "T": t}
             yield "gemm", "gemm_nt", {**values, "T": t}
-            yield from (("gemm", "linear", {**values, "T": t, "ACT": activation}) for activation in range(4))
+            for activation in range(4):
+                yield "gemm", "linear", {**values, "T": t, "ACT": activation}
 
 
 @lru_cache(maxsize=1)

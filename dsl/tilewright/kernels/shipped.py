@@ -81,7 +81,8 @@ class Shipped:
 def _shipped(name: str, items: frozenset[tuple[str, int | str]]) -> Shipped:
     lines, modules = _file()
     found = modules[key(name, dict(items))]
-    return Shipped(name, found["target"], found["entry"], "".join(lines[i] for i in found["lines"]))
+    numbers: list[int] = found["lines"]
+    return Shipped(name, found["target"], found["entry"], "".join(lines[i] for i in numbers))
 
 
 def kernel(name: str, values: Values) -> Shipped:
@@ -94,5 +95,5 @@ def kernel(name: str, values: Values) -> Shipped:
 
 @lru_cache(maxsize=1)
 def _file() -> tuple[list[str], dict[str, Any]]:
-    data = json.loads(files("tilewright.kernels").joinpath(FILE).read_text())
+    data: dict[str, Any] = json.loads(files("tilewright.kernels").joinpath(FILE).read_text())
     return data["lines"], data["modules"]
