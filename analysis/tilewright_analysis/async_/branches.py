@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.state import Process
-from tilewright_analysis.async_.tags import Lost, Value
+from tilewright_analysis.async_.tags import Lost, Value, dims_of
 
 _COMPARED = ("axes", "covers", "fixed", "neutral", "named")
 
@@ -28,5 +28,11 @@ def _value(p: Process, o: c.Choice, one: Value, other: Value) -> Value:
     waits = other.pending is not None and other.pending not in p.known
     if any(getattr(one, what) != getattr(other, what) for what in _COMPARED):
         covers = tuple(dict.fromkeys((*one.covers, *other.covers)))
-        one = replace(one, axes=(Lost(o.stmt),) * len(one.axes), covers=covers, neutral=False, named=())
+        one = replace(
+            one,
+            axes=(Lost(o.stmt, dims_of((*one.axes, *other.axes))),) * len(one.axes),
+            covers=covers,
+            neutral=False,
+            named=(),
+        )
     return replace(one, loaded=one.loaded and other.loaded, pending=other.pending if waits else one.pending)

@@ -17,7 +17,7 @@ from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
-from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of
+from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of, whole
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -147,7 +147,7 @@ class Tags:
             if isinstance(side, Lost):
                 self.report.lost("TW101", sid(o), p, o, side, f"the {name} operand")
         if isinstance(left, Tag) and isinstance(right, Tag):
-            if left.dim != right.dim and (turned := self._turned(s, rows, left, right, columns)):
+            if left.dim != right.dim and (turned := self.motion.turned(s, rows, left, right, columns)):
                 self.report.turned_operand(s, p, o, a, b, left, right, turned)
                 # What follows from it would be said again at the accumulator and the store.
                 done = tuple(completed(Cover(d, 0, -1, (), (-1, 0), "")) for d in (left.dim, right.dim))
@@ -183,14 +183,6 @@ class Tags:
             axes, covers, token, fixed=agreeing(o.stmt, acc.fixed, fixed) if acc is not None else fixed, named=tags
         )  # fmt: skip
 
-    def _turned(self, s: State, rows: Axis, left: Tag, right: Tag, columns: Axis) -> str:
-        """The operand whose other axis is what the contraction needs, so that it is the wrong way round; or nothing."""
-        for side, axis, want in (("right", columns, left), ("left", rows, right)):
-            same = isinstance(axis, Tag) and axis.dim == want.dim and axis.same_coordinate(want)
-            if same and isinstance(axis, Tag) and self.motion.rigid(s, axis.slopes, want.slopes):
-                return side
-        return ""
-
     def _contracted(
         self, s: State, p: Process, o: c.Instr, covers: tuple[Cover, ...], along: Tag, depth: int, start: Cover
     ) -> tuple[Cover, ...]:
@@ -213,22 +205,13 @@ class Tags:
                 elif twice[0] < self.greatest(s, along.dim, along.slopes, self._around(p)):
                     self.report.twice(s, p, o, along, twice)
                 return covers
-            return (*covers[:i], self._whole(joined(cover, part), along), *covers[i + 1 :])
+            return (*covers[:i], whole(self.program, joined(cover, part), along), *covers[i + 1 :])
         others = [v for v in covers if (v.dim, v.source) == (start.dim, start.source) and v.key[4:] != start.key[4:]]
         if len(others) >= _MOST_PLACES or not all(apart(v.fixed, start.fixed) for v in others):
             # Kept apart they may be without end, or be one and the same at some sizes; merged, nothing would be known.
             self.report.summed(p, o, along)
             return tuple(completed(v) if v in others else v for v in covers)
-        return (*covers, self._whole(joined(start, part), along))
-
-    def _whole(self, cover: Cover, along: Tag) -> Cover:
-        """The cover, completed if it is all of a dimension of constant extent, contracted at once or in pieces."""
-        extent = self.program.dims[along.dim]
-        if along.symbol or along.slopes or not extent.is_constant or len(cover.intervals) != 1:
-            return cover
-        (all_of_it,) = cover.intervals
-        fixed = not all_of_it.low_slopes and not all_of_it.high_slopes
-        return completed(cover) if fixed and all_of_it.low == 0 and all_of_it.high >= extent.const else cover
+        return (*covers, whole(self.program, joined(start, part), along))
 
     def compute(self, s: State, p: Process, o: c.Compute, args: list[tuple[Value, tuple[int, ...]]]) -> Value:
         """The tags of a pure operation."""
@@ -428,12 +411,27 @@ class Tags:
         self._placed_at(s, p, o, box, value)
 
     def _placed_at(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
-        """Along a dimension that is fixed on both sides, what is stored comes from the index it is stored at."""
+        """Along a dimension that is fixed on both sides, what is stored comes from the index it is stored at.
+
+        What has no coordinate on an axis because it went through a reshape is unknown there.
+        """
         wanted: dict[int, list[Tag]] = {}
         for dim, at in box.fixed:
             wanted.setdefault(dim, []).append(self.tag(p, dim, at))
+        # Along an axis of one element a reshape has fixed the coordinate; along more, one row may be meant for all.
+        bare = [
+            (dim, at, extent)
+            for axis, dim, at, extent in zip(value.axes, box.dims, box.origin, box.shape, strict=False)
+            if axis is None
+        ]
+        for dim, at, extent in bare:
+            if extent == 1:
+                wanted.setdefault(dim, []).append(self.tag(p, dim, at))
+        moved = {dim for dim, _, _ in bare} - wanted.keys()
         for held in value.fixed:
             targets = wanted.get(held.dim, [])
+            if held.dim in moved and isinstance(held.lost, ir.Compute) and held.lost.op == "reshape":
+                self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
             if targets and held.lost is not None:
                 self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
             for tag in held.at if targets else ():

@@ -95,9 +95,17 @@ class Motion:
                     continue
                 if other.same_coordinate(axis) and not self.rigid(s, other.slopes, axis.slopes):
                     axes = axes or list(value.axes)
-                    axes[i] = Lost(stmt)
+                    axes[i] = Lost(stmt, (axis.dim,))
             result.append((value if axes is None else replace(value, axes=tuple(axes)), own))
         return result
+
+    def turned(self, s: State, rows: Axis, left: Tag, right: Tag, columns: Axis) -> str:
+        """The operand whose other axis is what the contraction needs, so that it is the wrong way round; or nothing."""
+        for side, axis, want in (("right", columns, left), ("left", rows, right)):
+            same = isinstance(axis, Tag) and axis.dim == want.dim and axis.same_coordinate(want)
+            if same and isinstance(axis, Tag) and self.rigid(s, axis.slopes, want.slopes):
+                return side
+        return ""
 
     def sums(self, s: State, args: Sequence[Operand]) -> Cover | None:
         """A contraction whose parts in different operands cannot be compared for all states; None: there is none."""

@@ -129,3 +129,13 @@ def left_out(program: c.Program, covers: tuple[Cover, ...]) -> list[tuple[int, l
 def completed(cover: Cover) -> Cover:
     """What is left of a contraction that is complete: its place in words."""
     return Cover(cover.dim, 0, -1, (), (-1, 0), "", cover.source, True, cover.fixed)
+
+
+def whole(program: c.Program, cover: Cover, along: Tag) -> Cover:
+    """The cover, completed if it is all of a dimension of constant extent, contracted at once or in pieces."""
+    extent = program.dims[along.dim]
+    if along.symbol or along.slopes or not extent.is_constant or len(cover.intervals) != 1:
+        return cover
+    (all_of_it,) = cover.intervals
+    fixed = not all_of_it.low_slopes and not all_of_it.high_slopes
+    return completed(cover) if fixed and all_of_it.low == 0 and all_of_it.high >= extent.const else cover

@@ -35,9 +35,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The axis had different tags in the operands of `stmt`, or lost them there."""
+    """The axis had different tags in the operands of `stmt`, or lost them there; they were of the dimensions `dims`."""
 
     stmt: ir.Stmt
+    dims: tuple[int, ...] = ()
 
 
 Axis = Tag | Lost | None
@@ -202,7 +203,7 @@ def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]],
             elif isinstance(mine, Tag) and (
                 isinstance(axis, Lost) or mine.dim != axis.dim or not mine.same_coordinate(axis)
             ):
-                axes[at] = Lost(stmt) if isinstance(axis, Tag) else axis
+                axes[at] = Lost(stmt, dims_of((mine, axis))) if isinstance(axis, Tag) else axis
         for cover in value.covers:
             _merge(covers, cover, stmt.op in ("add", "sub"))
     neutral = all(v.neutral for v, _ in args)
@@ -249,13 +250,49 @@ def compute(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], sha
     if stmt.op == "permute":
         return replace(value, axes=tuple(axes[i] for i in stmt.order), pending=None)
     if stmt.op == "half":
-        return replace(value, axes=axes[:-1], pending=None)
+        return replace(
+            value, axes=axes[:-1], pending=None, fixed=united(value.fixed, _chosen(axes[-1], stmt.axis or 0))
+        )
     if stmt.op == "join":
-        pair = elementwise(stmt, args, shape[:-1])
-        return replace(pair, axes=(*pair.axes, None))
+        return _joined(stmt, args, shape)
     if stmt.op == "reshape":
         return _reshaped(stmt, value, args[0][1], shape)
     return _opaque(stmt, args, shape)
+
+
+def _joined(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], shape: tuple[int, ...]) -> Value:
+    """Two tiles along a new axis: what lies at one coordinate of a dimension and at the next has an axis of it."""
+    pair = elementwise(stmt, args, shape[:-1])
+    (left, _), (right, _) = args
+    last: Axis = None
+    fixed = list(pair.fixed)
+    for held in pair.fixed:
+        if held.lost is not stmt:
+            continue
+        one, other = ([t for f in v.fixed if f.dim == held.dim for t in f.at] for v in (left, right))
+        if len(one) == len(other) == 1 and last is None:
+            fixed.remove(held)
+            follows = replace(one[0], const=one[0].const + 1)
+            same = follows.same_coordinate(other[0]) and one[0].slopes == other[0].slopes
+            last = one[0] if same else Lost(stmt, (held.dim,))
+    return replace(pair, axes=(*pair.axes, last), fixed=tuple(fixed))
+
+
+def dims_of(axes: Sequence[Axis]) -> tuple[int, ...]:
+    """The dimensions that axes have, or had, a coordinate of."""
+    found = [(a.dim,) if isinstance(a, Tag) else a.dims for a in axes if a is not None]
+    return tuple(sorted({d for dims in found for d in dims}))
+
+
+def _chosen(axis: Axis, index: int) -> tuple[Fixed, ...]:
+    """Where the elements at one index of an axis lie; what is known of none of its elements is not known of one."""
+    match axis:
+        case Tag(dim=dim, const=const):
+            return (Fixed(dim, (replace(axis, const=const + index, text=f"{axis.text} + {index}"),)),)
+        case Lost(stmt=stmt, dims=dims):
+            return tuple(Fixed(d, (), stmt) for d in dims)
+        case None:
+            return ()
 
 
 def _reshaped(stmt: ir.Compute, value: Value, old: tuple[int, ...], new: tuple[int, ...]) -> Value:
@@ -269,7 +306,8 @@ def _reshaped(stmt: ir.Compute, value: Value, old: tuple[int, ...], new: tuple[i
         if source.kept is not None:
             axes.append(value.axes[source.kept])
         else:
-            axes.append(Lost(stmt) if any(value.axes[i] is not None for i in source.mixed) else None)
+            mixed = [value.axes[i] for i in source.mixed]
+            axes.append(Lost(stmt, dims_of(mixed)) if any(a is not None for a in mixed) else None)
     fixed = value.fixed
     for i in gone:
         axis = value.axes[i]

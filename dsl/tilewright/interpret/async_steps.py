@@ -182,7 +182,7 @@ def _tma_store(stmt: ir.TmaStore, operands: Operands) -> StepRun:
             return
         machine, stage, (tensor, origin) = process.machine, stage_of(process), place_of(process)
         token = begin_read(process, stage, stage.whole, asynchronous=True, queue=process.stores)
-        stored(process, stage.tag, tensor, origin, view.lead, decided)
+        stored(process, stage.tag, tensor, origin, stage.data.shape, view.lead, decided)
 
         def complete() -> None:
             tensor.write(origin, stage.data.reshape(view.shape), machine.program)

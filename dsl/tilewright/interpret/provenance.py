@@ -47,12 +47,13 @@ def stored(
     tag: Tag | None,
     tensor: Tensor,
     origin: tuple[int, ...],
+    shape: tuple[int, ...],
     lead: int,
     decided: Decided,
     *,
     added: bool = False,
 ) -> None:
-    """Check a store of a tile at `origin`. Raises Violation of kind placement or completeness.
+    """Check a store of a tile of `shape` at `origin`. Raises Violation of kind placement or completeness.
 
     What is `added` may be a part of a contraction; `summed` checks the parts of all programs together.
     """
@@ -62,9 +63,8 @@ def stored(
         tensor.sums.setdefault(origin, []).append(tag.covered)
         tag = replace(tag, covered={})
     try:
-        tags.check_store(
-            tag, tensor.axes(origin, decided), lead, tuple(zip(origin, tensor.extents, strict=True))[:lead]
-        )
+        index = tuple(zip(origin, tensor.extents, strict=True))[:lead]
+        tags.check_store(tag, tensor.axes(origin, decided), lead, index, shape)
     except TagError as error:
         raise _violation(process, error) from None
 
@@ -97,7 +97,7 @@ def _coordinates(stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -
     if not known:
         return Tag((None,) * len(shape))
     tag, old = known[0]
-    axes = list(tag.axes)
+    axes, fixed = list(tag.axes), tag.fixed
     match stmt.op:
         case "transpose":
             axes.reverse()
@@ -109,9 +109,11 @@ def _coordinates(stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -
             pair = tags.combine(known, shape[:-1], addition=False)
             return Tag((*pair.axes, None), pair.covered, pair.fixed, pair.slices)
         case "half":
-            axes.pop()
+            fixed = tags.fixed_by(tag, [(axes.pop(), stmt.axis or 0)])
         case "reshape":
-            axes = [None if s.kept is None else axes[s.kept] for s in reshaped_axes(old, shape)[0]]
+            sources, gone = reshaped_axes(old, shape)
+            fixed = tags.fixed_by(tag, [(axes[i], 0) for i in gone])
+            axes = [None if s.kept is None else axes[s.kept] for s in sources]
         case _:
             if stmt.axis is None:
                 axes = [None] * len(shape)
@@ -119,7 +121,7 @@ def _coordinates(stmt: ir.Compute, inputs: list[Tile], shape: tuple[int, ...]) -
                 axes[stmt.axis % len(old)] = None
             else:
                 del axes[stmt.axis % len(old)]
-    return Tag(tuple(axes), tag.covered, tag.fixed, tag.slices)
+    return Tag(tuple(axes), tag.covered, fixed, tag.slices)
 
 
 def _violation(process: Process, error: TagError) -> Violation:

@@ -194,7 +194,7 @@ def _store(stmt: ir.Store, operands: Operands) -> StepRun:
         tensor, origin = place_of(process)
         _refuse_negative(process, tensor, origin, stmt.view)
         tile = process.tile(stmt.src)
-        stored(process, tile.tag, tensor, origin, lead, decided)
+        stored(process, tile.tag, tensor, origin, tile.data.shape, lead, decided)
         region = process.share(tile.data.shape)
         if region is not None:
             at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))
@@ -215,7 +215,7 @@ def _atomic(stmt: ir.Atomic, operands: Operands) -> StepRun:
             raise point_steps.uninitialized(process, tensor, origin)
         tile = process.tile(stmt.src)
         mask = None if stmt.mask is None else process.tile(stmt.mask).data
-        stored(process, tile.tag, tensor, origin, lead, decided, added=stmt.op == "add")
+        stored(process, tile.tag, tensor, origin, tile.data.shape, lead, decided, added=stmt.op == "add")
         region = process.share(tile.data.shape)
         if region is not None:
             at = origin[:lead] + tuple(o + s.start for o, s in zip(origin[lead:], region, strict=True))

@@ -86,6 +86,12 @@ def _fixed(axes: tuple[Axis | None, ...]) -> dict[str, frozenset[int] | None]:
     return found
 
 
+def fixed_by(tag: Tag, axes: Sequence[tuple[Axis | None, int]]) -> Fixed:
+    """`tag.fixed` with axes of which one element was taken: (axis, index of the element)."""
+    chosen = tuple(None if axis is None else replace(axis, start=axis.start + index) for axis, index in axes)
+    return _united(tag.fixed, _fixed(chosen))
+
+
 def turned(tag: Tag) -> Tag:
     """The tag of a tile with its two axes exchanged."""
     named = {name: values if values is None else values.T for name, values in tag.named.items()}
@@ -116,14 +122,20 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
 
 
 def check_store(
-    tag: Tag, target: tuple[Axis | None, ...], lead: int = 0, index: Sequence[tuple[int, int]] = ()
+    tag: Tag,
+    target: tuple[Axis | None, ...],
+    lead: int = 0,
+    index: Sequence[tuple[int, int]] = (),
+    shape: Sequence[int] = (),
 ) -> None:
     """Raise TagError if elements do not land on their own coordinates, or a contraction is not covered exactly once.
 
     The first `lead` entries of `target` are fixed; `index` holds their (index, extent). A contraction may also be the
-    part of its dimension that such an index numbers.
+    part of its dimension that such an index numbers. `shape` is that of the tile: along an axis of one element that a
+    reshape made, the coordinate is the one that was fixed.
     """
-    allowed = _fixed(target[:lead])
+    bare = [t for axis, t, extent in zip(tag.axes, target[lead:], shape, strict=False) if axis is None and extent == 1]
+    allowed = _fixed((*target[:lead], *bare))
     for label, wanted in allowed.items():
         wrong = sorted((tag.fixed.get(label) or frozenset()) - (wanted or frozenset()))
         if wrong:
