@@ -206,11 +206,16 @@ class Spread:
     """How the axes of a gathered tile relate to a box: `lines` are the axes that the box has, in its order.
 
     `by_table` says for each axis of the tile whether elements of an index tensor decide where it goes, which is taken
-    for what is meant. Of other axes nothing is known.
+    for what is meant. Of other axes nothing is known. `tables` are the index tiles with those elements, `numbered` the
+    axes whose dimension is none of the tensor, but one that a mask gives the end of. `along` has, for each axis, the
+    dimensions of the tensor whose index varies along it.
     """
 
     by_table: tuple[bool, ...]
     lines: tuple[int, ...]
+    tables: tuple[str, ...] = ()
+    numbered: frozenset[int] = frozenset()
+    along: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -355,10 +360,11 @@ class Gather(Instr):
 
 @dataclass(slots=True, eq=False)
 class Store(Instr):
-    """Registers to global memory."""
+    """Registers to global memory; of single elements, with how their tile relates to the box."""
 
     box: Box
     src: str
+    spread: Spread | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from tilewright_analysis.async_.expectations import Expectations, Undecided
 from tilewright_analysis.async_.flow import contracted_dims
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
-from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of, whole
+from tilewright_analysis.async_.parts import completed, whole
 from tilewright_analysis.async_.reporter import Reporter
 from tilewright_analysis.async_.state import INF, Instance, Process, State
 from tilewright_analysis.async_.tag_findings import TagFindings
@@ -37,6 +37,7 @@ from tilewright_analysis.async_.tags import (
     compute,
     constant_tile,
     joined,
+    met,
     overlap,
     united,
 )
@@ -108,15 +109,32 @@ class Tags:
         known = self.loaded(p, o.box)
         if o.spread is None:
             return known
-        axes: list[Axis] = [None if by_table else Lost(o.stmt) for by_table in o.spread.by_table]
+        places = self.through(p, o.spread)
+        axes = [place if by_table else Lost(o.stmt) for place, by_table in zip(places, o.spread.by_table, strict=True)]
         for axis, tag in zip(o.spread.lines, known.axes, strict=True):
             axes[axis] = tag
         return replace(known, axes=tuple(axes))
+
+    def through(self, p: Process, spread: c.Spread) -> list[Axis]:
+        """Where the elements of index tensors lie that decide the axes of a tile, along each; None: not known."""
+        rank = len(spread.by_table)
+        found: list[Axis] = [None] * rank
+        for name in spread.tables:
+            value = p.tiles.get(name)
+            for axis, tag in enumerate(value.axes, rank - len(value.axes)) if value is not None else ():
+                if isinstance(tag, Tag) and spread.by_table[axis]:
+                    other = found[axis]
+                    alike = not isinstance(other, Tag) or (other.dim == tag.dim and other.same_coordinate(tag))
+                    found[axis] = replace(tag, link=True) if alike else Lost(p.code[p.pc].stmt)
+        return [None if isinstance(axis, Lost) else axis for axis in found]
 
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
         axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
         fixed = united((), tuple(Fixed(d, (self.tag(p, d, at),)) for d, at in box.fixed))
+        own = {d for d, _ in box.coordinates}
+        links = (Fixed(d, (replace(self.tag(p, d, at), link=True),)) for d, at in box.links if d not in own)
+        fixed = united(fixed, tuple(links))
         named = self._coordinates(p, box) if self.program.tracked else ()
         return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed, loaded=True, named=named)
 
@@ -143,6 +161,8 @@ class Tags:
         right, columns = b.axes if len(b.axes) == 2 else (None, None)
         covers = acc.covers if acc is not None else ()
         axes = (rows, columns)
+        # Along what is contracted, which elements of tables the operands were taken by says nothing.
+        left, right = (None if isinstance(side, Tag) and side.link else side for side in (left, right))
         for name, side in (("left", left), ("right", right)):
             if isinstance(side, Lost):
                 self.report.lost("TW101", sid(o), p, o, side, f"the {name} operand")
@@ -158,8 +178,9 @@ class Tags:
                 self.report.misaligned(s, p, o, a, b, left, right)
         along = left if isinstance(left, Tag) else right
         if acc is not None:
-            for mine, held in zip(axes, acc.axes, strict=False):
-                if isinstance(held, Tag) and isinstance(mine, Tag):
+            axes = tuple(_linked(o.stmt, mine, held) for mine, held in zip(axes, acc.axes, strict=True))
+            for mine, held in zip(axes, acc.axes, strict=True):
+                if isinstance(held, Tag) and isinstance(mine, Tag) and not held.link and not mine.link:
                     if held.dim != mine.dim or not self.agree(s, p, o, "TW101", held, mine):
                         self.report.other_tile(s, p, o, held, mine)
                 elif isinstance(held, Lost):
@@ -169,7 +190,8 @@ class Tags:
             along = blocks.counted(self.program, s, along, self._around(p))
             # An index that moves along with the contraction, as that of a scale for each group, is one of its parts.
             loops = {way[:2] for way in along.slopes}
-            at = tuple(f for f in fixed if not all(any(w[:2] in loops for w in t.slopes) for t in f.at) or not f.at)
+            own = (replace(f, at=tuple(t for t in f.at if not t.link)) for f in fixed if not _is_link(f))
+            at = tuple(f for f in own if not all(any(w[:2] in loops for w in t.slopes) for t in f.at) or not f.at)
             start = Cover(along.dim, along.symbol, along.outer, (), self._around(p), along.text,
                           f"{a.source} @ {b.source}", fixed=at)  # fmt: skip
             covers = self._contracted(s, p, o, covers, along, depth, start)
@@ -245,7 +267,7 @@ class Tags:
                 continue
             dim = self.program.dims.index(size)
             for i, axis in enumerate(axes):
-                open_ = axis.dim == dim and name in displaced if isinstance(axis, Tag) else True
+                open_ = axis.link or (axis.dim == dim and name in displaced) if isinstance(axis, Tag) else True
                 if open_ and tag.element == tagging.parameter(i):
                     axes[i] = replace(tag.base, dim=dim)
         return replace(value, axes=tuple(axes))
@@ -359,90 +381,14 @@ class Tags:
                 return p.role.code[loop.start].stmt
         return None
 
-    # ------------------------------------------------------------------------------------------- stores
 
-    def placed(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
-        """A value goes to a view: its axes must carry the view's coordinates, its contractions must be complete.
+def _is_link(f: Fixed) -> bool:
+    """True where tables alone say so, and it is not lost."""
+    return bool(f.at) and all(t.link for t in f.at)
 
-        Where it is added to what is there, they may be parts, which are complete together over all programs.
-        """
-        scattered = isinstance(o.stmt, ir.Scatter)
-        added = isinstance(o.stmt, ir.Atomic | ir.Scatter) and o.stmt.op == "add"
-        for cover in value.covers if added else ():
-            done = completed(cover) if self.complete(s, cover) else cover
-            if not scattered and (summand := summand_of(self.program, done, p.outer)) is not None:
-                self.report.added(o, summand)
-            else:
-                self.report.unfollowed(s, p, o, cover)
-        for cover in value.covers if not added else ():
-            if self.complete(s, cover):
-                continue
-            part = part_of(self.program, cover, [self.tag(p, dim, at) for dim, at in box.fixed])
-            if part is None:
-                self.ends.setdefault(id(o.stmt), set()).add((self._end(s, p, cover), cover.dim))
-                self.report.incomplete(s, p, o, cover)
-            elif part.length != part.stride:
-                self.report.uneven(s, p, o, cover, part)
-            elif not part.reaches:
-                self.report.too_few_parts(s, p, o, cover, part)
-        for dim, at in left_out(self.program, value.covers):
-            self.report.some_indices(s, p, o, dim, at)
-        missing = self._missing(value, p, o)
-        # A contraction over nothing needs no other one inside of it.
-        if not any(self._empty(s, dim, p) for dim in missing):
-            for dim in missing:
-                none = Cover(dim, 0, -1, (), self._around(p), "")
-                if added or dim in self.program.steps:
-                    # Operands may count the same steps in two ways, and then one of them seems to be missing.
-                    self.report.unfollowed(s, p, o, none)
-                else:
-                    self.report.incomplete(s, p, o, none)
-        for i, (axis, dim, at) in enumerate(zip(value.axes, box.dims, box.origin, strict=False)):
-            if axis is None:
-                continue
-            if isinstance(axis, Lost):
-                self.report.lost("TW103", sid(o), p, o, axis, "the stored value")
-                continue
-            want = self.tag(p, dim, at)
-            if axis.dim != want.dim:
-                self.report.misplaced_dimension(s, p, o, box, i, axis, axis.dim in box.dims)
-            elif not self.agree(s, p, o, "TW103", axis, want):
-                self.report.misplaced(s, p, o, box, axis, want)
-        self._placed_at(s, p, o, box, value)
 
-    def _placed_at(self, s: State, p: Process, o: c.Instr, box: c.Box, value: Value) -> None:
-        """Along a dimension that is fixed on both sides, what is stored comes from the index it is stored at.
-
-        What has no coordinate on an axis because it went through a reshape is unknown there.
-        """
-        wanted: dict[int, list[Tag]] = {}
-        for dim, at in box.fixed:
-            wanted.setdefault(dim, []).append(self.tag(p, dim, at))
-        # Along an axis of one element a reshape has fixed the coordinate; along more, one row may be meant for all.
-        bare = [
-            (dim, at, extent)
-            for axis, dim, at, extent in zip(value.axes, box.dims, box.origin, box.shape, strict=False)
-            if axis is None
-        ]
-        for dim, at, extent in bare:
-            if extent == 1:
-                wanted.setdefault(dim, []).append(self.tag(p, dim, at))
-        moved = {dim for dim, _, _ in bare} - wanted.keys()
-        for held in value.fixed:
-            targets = wanted.get(held.dim, [])
-            if held.dim in moved and isinstance(held.lost, ir.Compute) and held.lost.op == "reshape":
-                self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
-            if targets and held.lost is not None:
-                self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
-            for tag in held.at if targets else ():
-                # With several dimensions of one extent an index may stand for any of them.
-                if not any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
-                    self.report.misplaced(s, p, o, box, tag, targets[0])
-            if not targets and len({(t.symbol, t.outer) for t in held.at}) > 1:
-                self.report.elsewhere(p, o, box, held)
-        for dim, at in box.links:
-            want, own = self.tag(p, dim, at), (t for f in value.fixed if f.dim == dim for t in f.at)
-            if (lies := [*wanted.get(dim, []), *own]) and not any(
-                self.agree(s, p, o, "TW103", tag, want) for tag in lies
-            ):
-                self.report.other_element(p, o, box, lies[0], want)
+def _linked(stmt: ir.Stmt, mine: Axis, held: Axis) -> Axis:
+    """The axis of a product whose accumulator has one, if a table decides either."""
+    if isinstance(mine, Tag) and isinstance(held, Tag) and (mine.link or held.link):
+        return met(stmt, held, mine)
+    return mine

@@ -25,26 +25,36 @@ from tilewright_analysis.async_.scalars import Scalars
 from tilewright_analysis.async_.tables import Pattern
 from tilewright_analysis.mixed_radix import upper_bounds
 
-Copied = ir.Gather | ir.CpGather
+Copied = ir.Gather | ir.CpGather | ir.Scatter
 _STEP = "~step"
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a tile that lies in the dimension of an extent, from `at` on; `step` says which steps it counts."""
+    """An axis of a tile that lies in the dimension of an extent, from `at` on; `step` says which steps it counts.
+
+    `numbered`: the extent is that of a number which a mask compares with it, not of the tensor. `text`: the place as
+    the kernel writes it, where it does.
+    """
 
     extent: Form
     at: Form
     step: tuple[object, str] | None = None
+    numbered: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The axes of a gathered tile that are known, by number, and the dimensions of the tensor that scalars fix."""
+    """The axes of a gathered tile that are known, by number, and the dimensions of the tensor that scalars fix.
+
+    `along`: for each axis the extents of the dimensions whose index varies along it.
+    """
 
     axes: dict[int, Axis]
     fixed: dict[int, ex.Expr]
     by_table: tuple[bool, ...]
+    along: tuple[tuple[Form, ...], ...]
 
 
 def course(scalars: Scalars, stmt: Copied) -> Course:
@@ -62,16 +72,17 @@ def course(scalars: Scalars, stmt: Copied) -> Course:
         for axis in range(rank):
             if form is not None and lane(axis) in form.names():
                 varying[axis].append(d)
-    counted: dict[int, tuple[int, Form]] = {}
+    along = tuple(tuple(extents[d] for d in varying[axis]) for axis in range(rank))
+    counted = _single(stmt, index, shape, tables)
     for axis, dims in varying.items():
         form = index[dims[0]] if len(dims) == 1 and not tables[axis] else None
         start = _counts(form, axis) if form is not None else None
         if start is not None and not any(n.startswith("~") for n in start.names()):
             counted[axis] = dims[0], start
     slots = {n for form in index if form is not None for n in form.names() if n.startswith(("#", "$"))}
-    steps = _step(scalars, stmt, index, slots)
+    steps = None if isinstance(stmt, ir.Scatter) else _step(scalars, stmt, index, slots)
     if steps is None and not _steady(index, slots, counted):
-        return Course({}, {}, tables)
+        return Course({}, {}, tables, along)
     axes: dict[int, Axis] = {}
     if steps is not None:
         pattern, number = steps
@@ -88,14 +99,31 @@ def course(scalars: Scalars, stmt: Copied) -> Course:
             extent = forms.canonical(ex.mul(pattern.trips, ex.Int(length)), {}, scalars.t.facts)
             axes[contracted] = Axis(extent, forms.scale(number, length), (step, f"the step of {pattern.loop}"))
         counted = {a: at for a, at in counted.items() if a != contracted and at[0] in steady}
-    axes |= {axis: Axis(extents[dim], start) for axis, (dim, start) in counted.items()}
+    for axis, (dim, start) in counted.items():
+        at = stmt.index[dim]
+        line = lines.of(at.name) if isinstance(at, ir.TileRef) else None
+        axes[axis] = Axis(extents[dim], start, text="" if line is None else ex.show(line[1]))
     for axis, dims in varying.items():
         if axis in axes or tables[axis] or not dims:
             continue
         own = [(index[d], extents[d]) for d in dims]
         if (row := _row(scalars, stmt, own, rank, axis)) is not None:
             axes[axis] = row
-    return Course(axes, fixed, tables)
+    return Course(axes, fixed, tables, along)
+
+
+def _single(
+    stmt: Copied, index: Sequence[Form | None], shape: tuple[int, ...], tables: tuple[bool, ...]
+) -> dict[int, tuple[int, Form]]:
+    """Axes of one element, with the dimension and the place of the index tile that is for them: in order, if as many
+    index tiles have no coordinate in them.
+    """
+    axes = [axis for axis, extent in enumerate(shape) if extent == 1 and not tables[axis]]
+    found = [
+        (d, form) for d, form in enumerate(index)
+        if form is not None and isinstance(stmt.index[d], ir.TileRef) and not any(map(_is_lane, form.names()))
+    ]  # fmt: skip
+    return dict(zip(axes, found, strict=True)) if len(axes) == len(found) else {}
 
 
 def by_tables(kernel: ir.Kernel, lines: Lines, stmt: Copied) -> tuple[bool, ...]:
@@ -151,7 +179,7 @@ def _is_lane(name: str) -> bool:
 
 
 def _step(
-    scalars: Scalars, stmt: Copied, index: tuple[Form | None, ...], slots: set[str]
+    scalars: Scalars, stmt: ir.Gather | ir.CpGather, index: tuple[Form | None, ...], slots: set[str]
 ) -> tuple[Pattern, Form] | None:
     """The pattern of a gather whose indices a loop does not move evenly, and the number of the iteration it is for."""
     t = scalars.t
@@ -231,4 +259,4 @@ def _row(scalars: Scalars, stmt: Copied, own: Sequence[tuple[Form | None, Form]]
             continue
         if not any(n.startswith(("#", "$", "~", "%")) for n in bound.names()):
             found[bound, start] = None
-    return Axis(*next(iter(found))) if len(found) == 1 else None
+    return Axis(*next(iter(found)), numbered=True) if len(found) == 1 else None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_ import contract
+from tilewright_analysis.async_ import placement
 from tilewright_analysis.async_.branches import either
 from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.named import transposed
@@ -40,7 +40,7 @@ class Machine:
         self._next_look = STEPS_BETWEEN_LOOKS
         self.report = reporter
         self.steps = 0
-        self.tags = contract.Tags(program, reporter)
+        self.tags = placement.Placement(program, reporter)
         self.met: set[c.Guess] = set()
         self.wrong: set[c.Guess] = set()
         self._rules: dict[type[c.Instr], Callable[..., bool]] = {

@@ -105,6 +105,7 @@ class Normalizer:
                     a.outer - grid if a.outer >= 0 else None,
                     moved(a.const, a.slopes),
                     self.motion.early(a),
+                    a.link,
                 )
             return None if a is None else id(a.stmt)
 

@@ -37,7 +37,6 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
                 out.append(Obligation("TW106", _id(s), shown(s, s.cond), s.span))
                 continue
             case ir.Scatter(src=name):
-                # Where its elements go is for index tiles to say; what they are is not.
                 view = None
             case _:
                 continue
@@ -45,8 +44,6 @@ def obligations(kernel: ir.Kernel) -> tuple[Obligation, ...]:
         if name in contracted:
             what = f"the value stored to {tensor} is contracted exactly once over all of its dimension"
             out.append(Obligation("TW102", _id(s), what, s.span))
-        if view is None:
-            continue
         what = f"elements stored to {tensor} carry its coordinates"
         out.append(Obligation("TW103", _id(s), what, s.span))
     out += _memory(stmts)

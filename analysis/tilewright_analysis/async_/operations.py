@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.types import SharedType, TileType
+from tilewright.lines import points_shape
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.about_tags import about_tags
@@ -37,7 +39,8 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             for item in (i for key, _ in terms for i in ex.items(key) if i.tensor in names):
                 for dim, index in zip(dimensions(item.tensor), item.index, strict=True):
                     if not any(n.startswith(("$", "#")) for n in ex.names(index)) and not any(ex.items(index)):
-                        found[dim, index], more = scalars.coordinate(index, stmt.span)
+                        at, more = scalars.coordinate(index, stmt.span)
+                        found[dim, index] = replace(at, text=scalars.written(index, stmt.span))
                         used.update(more)
         return tuple((dim, at) for (dim, _), at in found.items())
 
@@ -56,13 +59,13 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         own = tuple(at for at in origin[lead:] if at is not None)
         return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed, links(view.origin))
 
-    def elements(gather: ir.Gather | ir.CpGather) -> tuple[c.Box, c.Spread]:
+    def elements(gather: ir.Gather | ir.CpGather | ir.Scatter) -> tuple[c.Box, c.Spread]:
         found = course(scalars, gather)
 
-        def coordinate(at: ex.Expr) -> c.Coordinate:
+        def coordinate(at: ex.Expr, text: str = "") -> c.Coordinate:
             made, more = scalars.coordinate(at, gather.span)
             used.update(more)
-            return made
+            return replace(made, text=text) if text else made
 
         def dim(axis: Axis) -> int:
             return scalars.t.dim(axis.extent) if axis.step is None else scalars.t.steps_of(axis.extent, *axis.step)
@@ -73,14 +76,25 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             for d, e in found.fixed.items()
             if not scalars.wanders(e, gather.span)
         )
-        kind = scalars.t.kernel.types[gather.dst if isinstance(gather, ir.Gather) else gather.dst.buffer]
-        assert isinstance(kind, TileType | SharedType)
+        shape = points_shape(scalars.t.kernel, gather)
         axes = found.axes.values()
         box = c.Box(
-            gather.tensor, tuple(map(dim, axes)), tuple(coordinate(forms.to_expr(a.at)) for a in axes),
-            tuple(kind.shape[n] for n in found.axes), fixed, links(found.fixed.values()),
+            gather.tensor, tuple(map(dim, axes)), tuple(coordinate(forms.to_expr(a.at), a.text) for a in axes),
+            tuple(shape[n] for n in found.axes), fixed, links(found.fixed.values()),
         )  # fmt: skip
-        return box, c.Spread(found.by_table, tuple(found.axes))
+        read = (i.name for i in gather.index if isinstance(i, ir.TileRef) and i.name in scalars.t.lines.loaded)
+        return box, c.Spread(
+            found.by_table, tuple(found.axes), tuple(read), frozenset(n for n, a in found.axes.items() if a.numbered),
+            tuple(frozenset(map(scalars.t.dim, extents)) for extents in found.along),
+        )  # fmt: skip
+
+    def scattered(stmt: ir.Scatter) -> tuple[c.Box, c.Spread]:
+        try:
+            return elements(stmt)
+        except Unsupported:
+            rank = len(points_shape(scalars.t.kernel, stmt))
+            anywhere = frozenset(dimensions(stmt.tensor))
+            return c.Box(stmt.tensor, (), (), ()), c.Spread((False,) * rank, (), along=(anywhere,) * rank)
 
     def place(ref: ir.BufRef) -> c.Place:
         buffer = scalars.t.buffers[ref.buffer]
@@ -165,8 +179,8 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
             instr = c.Gather(stmt.dst, where, spread, stmt=stmt, reads=read, writes=stmt.dst)
         case ir.Scatter():
             read = tuple(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))
-            nowhere = c.Box(stmt.tensor, (), (), ())
-            instr = c.Store(nowhere, stmt.src, stmt=stmt, reads=(*read, stmt.src))
+            where, spread = scattered(stmt)
+            instr = c.Store(where, stmt.src, spread, stmt=stmt, reads=(*read, stmt.src))
         case ir.Load():
             instr = c.Load(stmt.dst, box(stmt.view), stmt=stmt, writes=stmt.dst)
         case ir.Store() | ir.Atomic():

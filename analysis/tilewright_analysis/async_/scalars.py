@@ -125,6 +125,14 @@ class Scalars:
         names = self.form(expr, span).names()
         return any(n.startswith("@") for n in names) and any(n.startswith(("$", "#")) for n in names)
 
+    def written(self, expr: ex.Expr, span: Span) -> str:
+        """A canonical expression as the kernel may have written it: a scalar, or one plus a number."""
+        form = self.form(expr, span)
+        for name, known in self.env.items():
+            if (distance := forms.add(form, known, -1)).is_constant and not known.is_constant:
+                return ex.show(ex.add(ex.Var(name), ex.Int(int(distance.const))))
+        return ex.show(expr)
+
     def coordinate(self, expr: ex.Expr, span: Span) -> tuple[c.Coordinate, frozenset[int]]:
         """A coordinate of a view: opaque part, number, and how the number moves with loop positions."""
         form = self.form(expr, span)

@@ -245,6 +245,24 @@ class TagFindings:
         )
         self._open(p, o, missing)
 
+    def taken_by(self, p: Process, o: c.Instr, box: c.Box, held: Tag, want: Tag) -> None:
+        """A table decides where a value was loaded from, by another element than where the value is stored."""
+        d, x, y = self.dim(held.dim), self.coordinate(held), self.coordinate(want)
+        missing = (
+            f"{doing(p, o)} puts at {d} = {y} of {box.tensor} what the element {d} = {x} of a table says: whether they "
+            "belong together is not known"
+        )
+        self._open(p, o, missing)
+
+    def unknown_place(self, p: Process, o: c.Instr, box: c.Box, held: Tag) -> None:
+        """Where an axis goes is computed in a way that is not followed."""
+        d = self.dim(held.dim)
+        missing = (
+            f"{doing(p, o)} puts elements with {d} = {self.coordinate(held)}… into {box.tensor} at indices that are "
+            f"computed in a way that is not followed: whether they belong there is not known"
+        )
+        self._open(p, o, missing)
+
     def elsewhere(self, p: Process, o: c.Instr, box: c.Box, held: Fixed) -> None:
         """What was multiplied lies at different indices of a dimension that the store does not have."""
         d = self.dim(held.dim)

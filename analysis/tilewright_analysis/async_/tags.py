@@ -18,7 +18,8 @@ class Tag:
     """Element i along the axis has coordinate `symbol + const + i` in dimension `dim`.
 
     `symbol` numbers the opaque part, `outer` is the program iteration it belongs to (-1: any). `slopes` and `text` (the
-    source of the coordinate, for messages) play no part in comparisons of coordinates.
+    source of the coordinate, for messages) play no part in comparisons of coordinates. `link`: an index tensor decides
+    where the elements lie, and the coordinate is that of its element, beside any that they have by themselves.
     """
 
     dim: int
@@ -27,6 +28,7 @@ class Tag:
     const: int
     slopes: Slopes
     text: str
+    link: bool = False
 
     def same_coordinate(self, other: Tag) -> bool:
         """True when both are known to be the same coordinate."""
@@ -200,15 +202,26 @@ def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]],
             mine = axes[at]
             if mine is None:
                 axes[at] = axis
-            elif isinstance(mine, Tag) and (
-                isinstance(axis, Lost) or mine.dim != axis.dim or not mine.same_coordinate(axis)
-            ):
-                axes[at] = Lost(stmt, dims_of((mine, axis))) if isinstance(axis, Tag) else axis
+            else:
+                axes[at] = met(stmt, mine, axis)
         for cover in value.covers:
             _merge(covers, cover, stmt.op in ("add", "sub"))
     neutral = all(v.neutral for v, _ in args)
     source = next((v.source for v, _ in args if v.source), "")
     return Value(tuple(axes), tuple(covers), None, neutral, source, fixed=fixed)
+
+
+def met(stmt: ir.Stmt, mine: Axis, axis: Axis) -> Axis:
+    """What the axes of two operands come to. One that a table decides yields to a coordinate of another dimension."""
+    if not isinstance(mine, Tag):
+        return mine
+    if not isinstance(axis, Tag):
+        return axis
+    if mine.dim != axis.dim and (mine.link or axis.link):
+        return axis if mine.link else mine
+    if mine.dim != axis.dim or not mine.same_coordinate(axis):
+        return Lost(stmt, dims_of((mine, axis)))
+    return axis if mine.link else mine
 
 
 def _merge(covers: list[Cover], cover: Cover, sums: bool) -> None:

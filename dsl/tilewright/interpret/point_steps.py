@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,11 @@ from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Tensor, first_true
 from tilewright.interpret.numeric import STORAGE, Array, decode, encode, to_dtype
 from tilewright.interpret.operands import Operands, StepRun
+from tilewright.interpret.provenance import Course, scattered
 from tilewright.interpret.shared_steps import copy_async
 from tilewright.interpret.tags import Tag
 from tilewright.ir import nodes as ir
+from tilewright.ir.data import tensors_behind
 from tilewright.ir.expr import Bin, walk
 from tilewright.ir.types import TileType
 
@@ -38,7 +39,7 @@ def compile_step(stmt: ir.Stmt, operands: Operands) -> StepRun | None:
 def _gather(stmt: ir.Gather, operands: Operands) -> StepRun:
     kind = operands.types[stmt.dst]
     assert isinstance(kind, TileType)
-    index_of, axes = _index(stmt, operands, kind.shape), _counted(stmt, operands, kind.shape)
+    index_of, axes = _index(stmt, operands, kind.shape), _course(stmt, operands, kind.shape)
     other = 0.0 if stmt.other is None else stmt.other
 
     def run(process: Process) -> None:
@@ -54,7 +55,7 @@ def _gather(stmt: ir.Gather, operands: Operands) -> StepRun:
 def _cp_gather(stmt: ir.CpGather, operands: Operands) -> StepRun:
     stage_of = operands.stage(stmt.dst)
     shape = operands.stage_shape(stmt.dst)
-    index_of, axes = _index(stmt, operands, shape), _counted(stmt, operands, shape)
+    index_of, axes = _index(stmt, operands, shape), _course(stmt, operands, shape)
 
     def run(process: Process) -> None:
         # Indices are in registers, so a later change of their tiles has no effect on the copy.
@@ -74,13 +75,16 @@ def _cp_gather(stmt: ir.CpGather, operands: Operands) -> StepRun:
 def _scatter(stmt: ir.Scatter, operands: Operands) -> StepRun:
     kind = operands.types[stmt.src]
     assert isinstance(kind, TileType)
-    index_of = _index(stmt, operands, kind.shape)
+    index_of, course = _index(stmt, operands, kind.shape), _course(stmt, operands, kind.shape)
 
     def run(process: Process) -> None:
         tensor, index, chosen = index_of(process)
         if stmt.op and not tensor.given:
             raise uninitialized(process, tensor, ())
         tile = process.tile(stmt.src)
+        if tile.tag is not None and chosen.any():
+            first = tuple(int(i.flat[0]) for i in index)
+            scattered(process, tile.tag, tensor, first, course, added=bool(stmt.op))
         region = process.share(kind.shape)
         if region is None:
             return
@@ -140,22 +144,13 @@ def _index(
     return resolve
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """For each axis of a tile the dimension that an index counts along it, None for others; `fixed` are dimensions
-    with one index for the whole tile.
-    """
-
-    dims: tuple[int | None, ...]
-    fixed: tuple[int, ...]
-
-
-def _counted(stmt: ir.Gather | ir.CpGather, operands: Operands, shape: tuple[int, ...]) -> _Counted:
+def _course(stmt: ir.Gather | ir.CpGather | ir.Scatter, operands: Operands, shape: tuple[int, ...]) -> Course:
     """The axes that have coordinates: those counted by one index, if the other indices come from tables or are scalars.
 
     Where indices are computed otherwise, an iteration may mean several coordinates at once, and none are claimed.
     """
-    nothing = _Counted((None,) * len(shape), ())
+    decided = [frozenset[str]()] * len(stmt.index)
+    nothing = Course((None,) * len(shape), (), tuple(decided))
     lines = operands.lines
     dims: list[int | None] = [None] * len(shape)
     for dim, index in enumerate(stmt.index):
@@ -172,19 +167,23 @@ def _counted(stmt: ir.Gather | ir.CpGather, operands: Operands, shape: tuple[int
         if dims[axis] is not None or not _linear(line[1]):
             return nothing
         dims[axis] = dim
+        decided[dim] = tensors_behind((line[1],), operands.data)
+    for dim, index in enumerate(stmt.index):
+        if not isinstance(index, ir.TileRef | float | int):
+            decided[dim] = tensors_behind((index,), operands.data)
     fixed = tuple(d for d, i in enumerate(stmt.index) if not isinstance(i, ir.TileRef))
-    return _Counted(tuple(dims), fixed)
+    return Course(tuple(dims), fixed, tuple(decided))
 
 
 def _linear(e: ir.Expr) -> bool:
     return all(not isinstance(x, Bin) or x.op in ("+", "-", "*") for x in walk(e))
 
 
-def _tag(process: Process, tensor: Tensor, index: tuple[Index, ...], counted: _Counted) -> Tag | None:
+def _tag(process: Process, tensor: Tensor, index: tuple[Index, ...], counted: Course) -> Tag | None:
     if not process.machine.schedule.tags:
         return None
     origin = tuple(int(i.flat[0]) for i in index)
-    axes = tensor.axes(origin, (frozenset[str](),) * len(origin))
+    axes = tensor.axes(origin, counted.decided)
     fixed = tuple(origin[d] for d in counted.fixed)
     slices = frozenset((f"{tensor.name}[{', '.join(map(str, fixed))}]",)) if fixed else frozenset[str]()
     return Tag(tuple(None if d is None else axes[d] for d in counted.dims), slices=slices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from tilewright.interpret import named_tags, tags
@@ -17,6 +17,20 @@ from tilewright.source import Span
 
 Decided = tuple[frozenset[str], ...]
 """For each dimension of a view the tensors whose elements decide where it starts (`Operands.decided`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where single elements of a tensor go.
+
+    `dims` has for each axis of their tile the dimension that an index counts along it, None for others; `fixed` are
+    dimensions with one index for the whole tile. `decided` holds for each dimension the tensors whose elements decide
+    where it starts.
+    """
+
+    dims: tuple[int | None, ...]
+    fixed: tuple[int, ...]
+    decided: Decided
 
 
 def loaded(
@@ -65,6 +79,23 @@ def stored(
     try:
         index = tuple(zip(origin, tensor.extents, strict=True))[:lead]
         tags.check_store(tag, tensor.axes(origin, decided), lead, index, shape)
+    except TagError as error:
+        raise _violation(process, error) from None
+
+
+def scattered(
+    process: Process, tag: Tag, tensor: Tensor, origin: tuple[int, ...], course: Course, *, added: bool = False
+) -> None:
+    """Check a store of single elements, the first at `origin`. Raises Violation of kind placement or completeness."""
+    found = tensor.axes(origin, course.decided)
+    target = (*(found[d] for d in course.fixed), *(None if d is None else found[d] for d in course.dims))
+    try:
+        tags.check_store(
+            replace(tag, covered={}) if added else tag,
+            target,
+            len(course.fixed),
+            tuple((origin[d], tensor.extents[d]) for d in course.fixed),
+        )
     except TagError as error:
         raise _violation(process, error) from None
 
