@@ -49,11 +49,16 @@ class Site:
 
     def question(self, claim: ex.Expr) -> Question:
         """Does `claim`, over sizes and binders, hold whenever this statement runs?"""
-        bounds = (e for b in self.binders if b.bounded for e in (b.lo, b.hi))
-        names = {e.name for part in (claim, *self.facts, *bounds) for e in ex.walk(part) if isinstance(e, ex.Var)}
+        names = self._variables.union(e.name for e in ex.walk(claim) if isinstance(e, ex.Var))
         kept = tuple(b for b in self.binders if b.kind != "free" or b.name in names)
         unbound = sorted(names - {b.name for b in kept})
         return Question(claim, self.facts, (*kept, *(Binder(n, n, "free") for n in unbound)))
+
+    @cached_property
+    def _variables(self) -> frozenset[str]:
+        """Symbols other than sizes in facts and bounds."""
+        bounds = (e for b in self.binders if b.bounded for e in (b.lo, b.hi))
+        return frozenset(e.name for part in (*self.facts, *bounds) for e in ex.walk(part) if isinstance(e, ex.Var))
 
     @property
     def loops(self) -> tuple[Binder, ...]:

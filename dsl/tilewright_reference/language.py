@@ -248,6 +248,8 @@ class _Evaluator:
                 if name in self.values:
                     return self.values[name]
                 return self.sizes.get(name, math.inf)
+            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+                return self.backend.call("matmul", (self._value(left), self._value(right)), {})
             case ast.BinOp(left=left, op=op, right=right):
                 return _BINARY[type(op)](self._value(left), self._value(right))
             case ast.UnaryOp(operand=operand):

@@ -60,6 +60,8 @@ class Decider:
         self.cancelled = cancelled or (lambda: False)
         self._known: dict[Question, Decision] = {}
         self._quickly: dict[Question, Decision] = {}
+        self._shown: dict[Question, bool] = {}
+        self._weaker: dict[ex.Expr, list[Question]] = {}
 
     def decide(self, question: Question) -> Decision:
         """Proved, refuted with a model that was evaluated, or unknown.
@@ -105,6 +107,11 @@ class Decider:
 
     def proves(self, question: Question) -> bool:
         """True if the claim is shown with little effort; False says nothing."""
+        if question not in self._shown:
+            self._shown[question] = self._shows(question)
+        return self._shown[question]
+
+    def _shows(self, question: Question) -> bool:
         if question.has_items:
             weaker = question.without_items()
             if weaker is not None and self.proves(weaker):
@@ -152,9 +159,19 @@ class Decider:
         """With little effort: proved, refuted by a model that is not checked yet, or unknown."""
         quick = self._quickly.get(question) or _PROVED.get(question)
         if quick is None:
-            quick = self._quickly[question] = self._try(question)
+            quick = self._implied(question) or self._try(question)
+            self._quickly[question] = quick
             _remember(question, quick)
+            if quick.how == "z3" and quick.verdict == "proved":
+                self._weaker.setdefault(question.claim, []).append(question)
         return quick
+
+    def _implied(self, question: Question) -> Decision | None:
+        """Proved where the same claim was proved from some of the same facts, for some of the same binders."""
+        for known in self._weaker.get(question.claim, ()):
+            if all(b in question.binders for b in known.binders) and all(f in question.facts for f in known.facts):
+                return Decision("proved", "z3")
+        return None
 
     def _try(self, question: Question) -> Decision:
         how = holds_cheaply(question)
@@ -169,7 +186,7 @@ class Decider:
             reason = reply.reason
             if reply.answer == "holds":
                 return Decision("proved", "z3")
-            if reply.answer == "fails" and attempt is question:
+            if reply.model is not None and (attempt is question or _breaks(question, reply.model)):
                 return Decision("refuted", "z3")
         return Decision("unknown", missing=reason)
 
@@ -226,6 +243,24 @@ class Decider:
         return Decision("refuted", how, env)
 
 
+def _breaks(question: Question, model: dict[str, int]) -> bool:
+    """True if a model of the more general question, whose counts of tiles stand for sizes, is one of this."""
+    sizes = {**model}
+    for count, size in _counts(question).items():
+        assert isinstance(count, ex.Bin) and isinstance(count.lhs, ex.Size) and isinstance(count.rhs, ex.Int)
+        sizes[count.lhs.name] = model.get(size.name, 1) * count.rhs.value
+    env = {name: sizes.get(name, 1) for name in (*question.sizes, *(b.name for b in question.binders))}
+    try:
+        return (
+            in_range(question, env)
+            and all(ex.evaluate(f, env) for f in question.facts)
+            and not ex.evaluate(question.claim, env)
+            and _within(question, env)
+        )
+    except ex.EvaluationError:
+        return False
+
+
 def _within(question: Question, env: dict[str, int]) -> bool:
     for b in question.binders:
         if not b.bounded:
@@ -259,12 +294,8 @@ def _forms(question: Question) -> tuple[Question, ...]:
     return (question,) if wider is None else (wider, question)
 
 
-def _generalized(question: Question) -> Question | None:
-    """The question with each tile count `cdiv(size, constant)` as a symbol of its own; None if nothing changes.
-
-    Proving it for every count of at least 1 proves the original, and it is two to three times faster. Facts
-    that speak of such a size otherwise are dropped, which only makes it harder; a claim that does rules it out.
-    """
+def _counts(question: Question) -> dict[ex.Expr, ex.Size]:
+    """Each tile count `cdiv(size, constant)` that is the only one of its size, with a symbol for it."""
     counts = {
         e
         for part in question.expressions()
@@ -275,11 +306,21 @@ def _generalized(question: Question) -> Question | None:
         and isinstance(e.rhs, ex.Int)
         and e.lhs.least >= 1
     }
-    chosen: dict[ex.Expr, ex.Expr] = {}
+    chosen: dict[ex.Expr, ex.Size] = {}
     for count in counts:
         size = count.lhs
         if isinstance(size, ex.Size) and sum(c.lhs == size for c in counts) == 1:
             chosen[count] = ex.Size(f"tiles of {size.name}")
+    return chosen
+
+
+def _generalized(question: Question) -> Question | None:
+    """The question with each tile count `cdiv(size, constant)` as a symbol of its own; None if nothing changes.
+
+    Proving it for every count of at least 1 proves the original, and it is two to three times faster. Facts
+    that speak of such a size otherwise are dropped, which only makes it harder; a claim that does rules it out.
+    """
+    chosen = _counts(question)
     if not chosen:
         return None
     gone = {c.lhs.name for c in chosen if isinstance(c, ex.Bin) and isinstance(c.lhs, ex.Size)}

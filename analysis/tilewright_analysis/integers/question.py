@@ -58,6 +58,13 @@ class Question:
     facts: tuple[ex.Expr, ...] = ()
     binders: tuple[Binder, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.claim, self.facts, self.binders))
+
     @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Names of the sizes and integer arguments in the claim, the facts and the bounds, sorted."""

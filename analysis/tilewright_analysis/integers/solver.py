@@ -19,6 +19,7 @@ import z3  # pyright: ignore[reportMissingTypeStubs]
 from tilewright.ir import expr as ex
 
 from .question import Question
+from .ranges import interval, interval_env
 
 Answer = Literal["holds", "fails", "unknown"]
 _Z3 = cast(Any, z3)
@@ -84,14 +85,11 @@ class Solver:
 
     def _check_divisors(self, question: Question) -> bool:
         """True if there are symbolic divisors. Raises Untranslatable where one may not be positive."""
-        translation = _Translation(self._context, named=False)
-        for e in (*bounds(question), *question.facts, question.claim):
-            translation.condition(e)
-        # Innermost first: those inside a divisor come before it.
-        for divisor in translation.divisors:
+        divisors = _divisors((*bounds(question), *question.facts, question.claim))
+        for divisor in divisors:
             if not self._is_positive(question, divisor):
                 raise Untranslatable(f"the divisor {ex.show(divisor)} may be zero or negative")
-        return bool(translation.divisors)
+        return bool(divisors)
 
     def _shrink(
         self, solver: Any, translation: _Translation, model: dict[str, int], order: Iterable[str]
@@ -119,9 +117,17 @@ class Solver:
         return model
 
     def _is_positive(self, question: Question, divisor: ex.Expr) -> bool:
-        about = Question(ex.Bin("<", ex.Int(0), divisor), question.facts, question.binders).focused
+        claim = ex.Bin("<", ex.Int(0), divisor)
+        # Facts are seldom needed, and without them the question is that of many others.
+        return self._is_shown(Question(claim, (), question.binders).focused, divisor) or (
+            bool(question.facts) and self._is_shown(Question(claim, question.facts, question.binders).focused, divisor)
+        )
+
+    def _is_shown(self, about: Question, divisor: ex.Expr) -> bool:
         if about not in self._positive:
-            self._positive[about] = any(
+            # Divisors inside this one have been shown positive before it.
+            low = interval(divisor, interval_env(about), positive_divisors=True)[0]
+            self._positive[about] = (low is not None and low >= 1) or any(
                 self._assert(about, _DIVISOR_EFFORT, named=named)[0].check() == _Z3.unsat for named in (True, False)
             )
         return self._positive[about]
@@ -152,7 +158,6 @@ class _Translation:
         self.named = named
         self.definitions: list[Any] = []
         self.symbols: dict[str, Any] = {}
-        self.divisors: list[ex.Expr] = []
         self._integers: dict[ex.Expr, Any] = {}
         self._quotients: dict[tuple[int, int], tuple[Any, Any, Any, Any]] = {}
 
@@ -199,7 +204,6 @@ class _Translation:
                 return self.integer(lhs) * self.integer(rhs)
             case ex.Bin("//" | "%" | "cdiv" as op, lhs, rhs):
                 a, b = self.integer(lhs), self.integer(rhs)
-                self._divides(rhs)
                 if op == "cdiv":
                     a, op = a + b - 1, "//"
                 if self.named and not isinstance(rhs, ex.Int):
@@ -233,12 +237,23 @@ class _Translation:
             self._quotients[key] = (q, r, a, b)
         return self._quotients[key][:2]
 
-    def _divides(self, divisor: ex.Expr) -> None:
-        if isinstance(divisor, ex.Int):
-            if divisor.value < 1:
-                raise Untranslatable(f"the divisor {divisor.value} is not positive")
-        elif divisor not in self.divisors:
-            self.divisors.append(divisor)
+
+def _divisors(exprs: Iterable[ex.Expr]) -> list[ex.Expr]:
+    """The symbolic divisors, those inside a divisor before it. Raises Untranslatable for one that is not positive."""
+    found: dict[ex.Expr, None] = {}
+    for e in exprs:
+        for part in reversed(ex.walk(e)):
+            match part:
+                case ex.Bin("//" | "%" | "cdiv", _, ex.Int(value)):
+                    if value < 1:
+                        raise Untranslatable(f"the divisor {value} is not positive")
+                case ex.Bin("//" | "%" | "cdiv", _, divisor):
+                    found[divisor] = None
+                case ex.Bin("^", _, mask) if mask != ex.Int(1):
+                    raise Untranslatable(f"{ex.show(part)} is no integer arithmetic")
+                case _:
+                    pass
+    return list(found)
 
 
 def in_range(question: Question, values: Mapping[str, int]) -> bool:

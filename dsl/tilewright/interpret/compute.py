@@ -17,10 +17,7 @@ from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, from_bits, to_bits, to_dtype
 from tilewright.interpret.philox import random_bits, uniform
 from tilewright.ir.nodes import SCANS, ComputeOp
-
-# Above so many multiply-adds OpenBLAS spreads a product over threads, whose spinning costs more than tiles of this size
-# gain: measured 20 times the processor time on a busy machine with two cores.
-_ONE_THREAD = 1 << 18
+from tilewright_reference.numpy_functions import matrix_product as one_thread_product
 
 
 def _sigmoid(x: Array) -> Array:
@@ -173,11 +170,8 @@ def matrix_product(a: Array, b: Array, acc: Array, *, tf32: bool = False) -> Arr
     if tf32:
         a, b = _tf32(a), _tf32(b)
     left, right = a.astype(wide, copy=False), b.astype(wide, copy=False)
-    result = np.empty((left.shape[0], right.shape[1]), wide)
-    rows = max(1, _ONE_THREAD // right.size)
     with np.errstate(all="ignore"):
-        for start in range(0, left.shape[0], rows):
-            np.matmul(left[start : start + rows], right, out=result[start : start + rows])
+        result = one_thread_product(left, right)
         result += acc
         # Sums of products of 8 bits are exact in float64; beyond 32 bits they wrap around.
         return result.astype(np.int64).astype(acc.dtype) if whole else result.astype(acc.dtype, copy=False)

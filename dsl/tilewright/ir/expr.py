@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
+T = TypeVar("T")
 Op = Literal["+", "-", "*", "//", "%", "min", "max", "cdiv", "^", "<", "<=", "==", "!=", "and", "or"]
 
 
@@ -21,6 +22,18 @@ LEAST_SCALAR = -GREATEST_SCALAR
 
 class EvaluationError(Exception):
     """An expression has no value: a name is not bound, or a divisor is zero."""
+
+
+class _Inner:
+    """A node with others inside, which keeps what it was asked before: the same expressions are put into sets, walked
+    and substituted over and over. Not part of its value; neither compared nor pickled.
+    """
+
+    __slots__ = ("kept_below", "kept_folded", "kept_hash", "kept_names")
+    kept_hash: int
+    kept_below: tuple[Expr, ...]
+    kept_names: frozenset[str]
+    kept_folded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +62,49 @@ class Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class Bin(_Inner):
     """A binary operation."""
 
     op: Op
     lhs: Expr
     rhs: Expr
 
+    def __hash__(self) -> int:
+        try:
+            return self.kept_hash
+        except AttributeError:
+            return _keep(self, "kept_hash", hash((self.op, self.lhs, self.rhs)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Bin) or hash(self) != hash(other):
+            return False
+        return self.op == other.op and self.lhs == other.lhs and self.rhs == other.rhs
+
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Inner):
     """Logical negation: 1 when `arg` is 0, else 0."""
 
     arg: Expr
 
+    def __hash__(self) -> int:
+        try:
+            return self.kept_hash
+        except AttributeError:
+            return _keep(self, "kept_hash", hash(("not", self.arg)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Not) or hash(self) != hash(other):
+            return False
+        return self.arg == other.arg
+
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Item(_Inner):
     """An element of a tensor of integers, as it is before the kernel starts: `OFFSETS[e]`.
 
     In statements it is the whole value of an assignment, `e0 = tw.load(OFFSETS[e])`; in data contracts it stands
@@ -75,8 +114,31 @@ class Item:
     tensor: str
     index: tuple[Expr, ...]
 
+    def __hash__(self) -> int:
+        try:
+            return self.kept_hash
+        except AttributeError:
+            return _keep(self, "kept_hash", hash((self.tensor, self.index)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Item) or hash(self) != hash(other):
+            return False
+        return self.tensor == other.tensor and self.index == other.index
+
 
 Expr = Int | Size | Var | Bin | Not | Item
+
+
+def _keep(node: _Inner, name: str, value: T) -> T:
+    object.__setattr__(node, name, value)
+    return value
+
+
+# The same expressions are made again and again, by substitutions above all; one object keeps what all of them ask.
+_MADE: dict[tuple[Op, Expr, Expr], Bin] = {}
+_MOST_MADE = 1 << 15
 
 
 def _divide(a: int, b: int) -> int:
@@ -135,7 +197,13 @@ def binary(op: Op, lhs: Expr, rhs: Expr) -> Expr:
             return rhs
         if lhs.value == 0 and op == "*":
             return lhs
-    return Bin(op, lhs, rhs)
+    key = (op, lhs, rhs)
+    known = _MADE.get(key)
+    if known is None:
+        if len(_MADE) >= _MOST_MADE:
+            _MADE.clear()
+        known = _MADE[key] = Bin(op, lhs, rhs)
+    return known
 
 
 def add(lhs: Expr, rhs: Expr) -> Expr:
@@ -218,6 +286,8 @@ def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
             return expr
         case Size(name) | Var(name):
             return env.get(name, expr)
+        case _ if _is_folded(expr) and env.keys().isdisjoint(names(expr)):
+            return expr
         case Not(arg):
             return negate(substitute(arg, env))
         case Item(tensor, index):
@@ -226,25 +296,62 @@ def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
             return binary(op, substitute(lhs, env), substitute(rhs, env))
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the expression itself first."""
-    yield expr
+def _is_folded(expr: Expr) -> bool:
+    """True if folding `expr` gives it back."""
+    if not isinstance(expr, _Inner):
+        return True
+    try:
+        return expr.kept_folded
+    except AttributeError:
+        pass
     match expr:
-        case Bin(_, lhs, rhs):
-            yield from walk(lhs)
-            yield from walk(rhs)
         case Not(arg):
-            yield from walk(arg)
+            folded = _is_folded(arg) and not isinstance(arg, Int | Not)
         case Item(_, index):
-            for i in index:
-                yield from walk(i)
-        case _:
-            pass
+            folded = all(_is_folded(i) for i in index)
+        case Bin(op, lhs, rhs):
+            folded = _is_folded(lhs) and _is_folded(rhs)
+            if folded and (isinstance(lhs, Int) or isinstance(rhs, Int)):
+                try:
+                    folded = binary(op, lhs, rhs) == expr
+                except EvaluationError:
+                    folded = False
+    return _keep(expr, "kept_folded", folded)
+
+
+def walk(expr: Expr) -> tuple[Expr, ...]:
+    """Every sub-expression, the expression itself first."""
+    if not isinstance(expr, _Inner):
+        return (expr,)
+    try:
+        return (expr, *expr.kept_below)
+    except AttributeError:
+        pass
+    found: list[Expr] = []
+    todo: list[Expr] = [expr]
+    while todo:
+        e = todo.pop()
+        found.append(e)
+        if isinstance(e, Bin):
+            todo += (e.rhs, e.lhs)
+        elif isinstance(e, Not):
+            todo.append(e.arg)
+        elif isinstance(e, Item):
+            todo += reversed(e.index)
+    # Without the expression itself, which would otherwise hold on to itself.
+    return (expr, *_keep(expr, "kept_below", tuple(found[1:])))
 
 
 def names(expr: Expr) -> frozenset[str]:
     """Names of the sizes and variables in `expr`."""
-    return frozenset(e.name for e in walk(expr) if isinstance(e, Size | Var))
+    if isinstance(expr, Size | Var):
+        return frozenset((expr.name,))
+    if not isinstance(expr, _Inner):
+        return frozenset()
+    try:
+        return expr.kept_names
+    except AttributeError:
+        return _keep(expr, "kept_names", frozenset(e.name for e in walk(expr) if isinstance(e, Size | Var)))
 
 
 # Binding strength, as in Python; calls bind strongest.

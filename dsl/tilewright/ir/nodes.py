@@ -285,12 +285,20 @@ def children(stmt: Stmt) -> tuple[Block, ...]:
             return ()
 
 
+_WITH_BLOCKS = (For, While, Tiles, Programs, Pipeline, If, Roles)
+
+
 def walk(block: Block) -> Iterator[Stmt]:
     """Every statement of a block and of the blocks inside it, in source order."""
-    for stmt in block:
-        yield stmt
-        for inner in children(stmt):
-            yield from walk(inner)
+    todo = [iter(block)]
+    while todo:
+        for stmt in todo[-1]:
+            yield stmt
+            if isinstance(stmt, _WITH_BLOCKS):
+                todo += (iter(inner) for inner in reversed(children(stmt)))
+                break
+        else:
+            todo.pop()
 
 
 def rewrite(block: Block, change: Callable[[Stmt], Block | None]) -> Block:

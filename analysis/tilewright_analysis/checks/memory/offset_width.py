@@ -26,6 +26,8 @@ from ..outcome import Values, assume_fix, fixes_of, proved, settle, unknown
 
 CODE = "TW205"
 _LIMIT = 2**31
+# What room `MAX_SIZE` leaves.
+_OVERHANG = _LIMIT - MAX_SIZE
 _MOST_SIZES = 100_000
 _MOST_PROGRAMS = 2**31 - 1
 _WHAT = "every index fits 32 bits"
@@ -86,13 +88,30 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     if _inside((low, high)):
         return None
     limits = tuple(ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items())
-    bounded = Question(question.claim, (*question.facts, *limits), question.binders)
-    if context.decider.proves(bounded):
+    facts = (*question.facts, *limits)
+    base, rest = _base(value)
+    # What lies inside of an extent is asked once for all the places around it.
+    small = abs(rest) < _OVERHANG and context.decider.proves(Question(_small(base), facts, question.binders))
+    if small or context.decider.proves(Question(question.claim, facts, question.binders)):
         return Decision("proved", "z3")
     model = _large_example(context, site, value)
     if model is not None:
         return Decision("refuted", "large sizes", model)
     return Decision("unknown", missing="neither a bound nor sizes that break it were found")
+
+
+def _base(value: ex.Expr) -> tuple[ex.Expr, int]:
+    """`value` as an expression and a constant that is added to it."""
+    rest = 0
+    while isinstance(value, ex.Bin) and value.op in ("+", "-") and isinstance(value.rhs, ex.Int):
+        rest += value.rhs.value if value.op == "+" else -value.rhs.value
+        value = value.lhs
+    return value, rest
+
+
+def _small(value: ex.Expr) -> ex.Expr:
+    """That a value is at most an extent, so that a little more or less fits 32 bits, too."""
+    return ex.Bin("and", ex.Bin("<=", ex.Int(0), value), ex.Bin("<=", value, ex.Int(MAX_SIZE)))
 
 
 def _divides_count(value: ex.Expr, count: ex.Expr) -> bool:

@@ -105,6 +105,7 @@ class Comparison:
         # What is computed in floating point and rounded to integers may fall to either side.
         self._rounding = int(any(isinstance(t, TileType) and t.dtype.is_float for t in kernel.types.values()))
         self._agreed = 0
+        self._outputs = outputs(kernel)
 
     def first_difference(self, seconds: float) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
@@ -144,7 +145,7 @@ class Comparison:
             return None
         self._agreed += 1
         results = dict(zip((a.name for a in self.kernel.arguments), arguments, strict=True))
-        for name in outputs(self.kernel):
+        for name in self._outputs:
             got = results[name]
             assert isinstance(got, np.ndarray)
             got = decode(got, self.kernel.param(name).type.dtype)

@@ -6,8 +6,9 @@ told apart by the set of edges that they lie past: the empty set are the lanes i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 
 from tilewright.ir import expr as ex
@@ -84,12 +85,18 @@ def unknown(number: Number, why: str) -> Lanes:
     return Lanes(held={INSIDE: number}, lost=why)
 
 
-def subsets(edges: frozenset[Edge]) -> Iterator[Past]:
+def subsets(edges: frozenset[Edge]) -> list[Past]:
     """All sets of edges, the empty one first."""
-    ordered = sorted(edges, key=lambda e: (e.axis, ex.show(e.origin), ex.show(e.extent)))
-    for size in range(len(ordered) + 1):
-        for chosen in combinations(ordered, size):
-            yield frozenset(chosen)
+    if len(edges) < 2:
+        return [INSIDE, edges] if edges else [INSIDE]
+    ordered = sorted(edges, key=lambda e: (e.axis, _shown_once(e.origin), _shown_once(e.extent)))
+    sizes = range(len(ordered) + 1)
+    return [frozenset(chosen) for size in sizes for chosen in combinations(ordered, size)]
+
+
+@lru_cache(maxsize=4096)
+def _shown_once(e: ex.Expr) -> str:
+    return ex.show(e)
 
 
 def build(edges: frozenset[Edge], number: Callable[[Past], Number], like: tuple[Lanes, ...], span: Span) -> Lanes:
