@@ -25,7 +25,10 @@ def _unstaged(stmt: ir.Stmt) -> ir.Block | None:
     match stmt:
         case ir.Pipeline(var=var, lo=lo, hi=hi, step=step, body=body):
             return (ir.For(var, lo, hi, step, body, span=stmt.span),)
-        case ir.Load(via=via) | ir.Store(via=via) if via != "direct":
+        case ir.Load(via=via, other=other) if via != "direct":
+            # Staged copies give zeros past the edge.
+            return (replace(stmt, via="direct", other=0.0 if other is None else other),)
+        case ir.Store(via=via) if via != "direct":
             return (replace(stmt, via="direct"),)
         case _:
             return None

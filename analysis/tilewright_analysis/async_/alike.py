@@ -42,9 +42,10 @@ def explore_alike(kernel: ir.Kernel, budget: Budget, cancelled: Callable[[], boo
         summands={subjects.get(subject, subject): parts for subject, parts in result.summands.items()},
         places={(id(given[stmt]), buffer): at for (stmt, buffer), at in result.places.items()},
         ends={
-            id(given[store]): tuple((given[id(loop)], extent) for loop, extent in found)
+            id(given[store]): tuple((replace(end, loop=given[id(end.loop)]), extent) for end, extent in found)
             for store, found in result.ends.items()
         },
+        contracts={id(given[product]): over for product, over in result.contracts.items()},
     )
 
 

@@ -73,7 +73,8 @@ class Oracle:
 class Loop:
     """A loop of one role. `oracle` is None when the trip count is a function of the slots (`bound`).
 
-    `var` has the value `first + step * position`; `first` is None when it depends on sizes.
+    `var` has the value `first + step * position`; `first` is None when it depends on sizes. `begin` is its first value
+    as the number of a symbol and a constant (-1: something that changes).
     """
 
     var: str
@@ -83,6 +84,7 @@ class Loop:
     offset: int
     bound: Scalar | None
     first: int | None = None
+    begin: tuple[int, int] = (0, 0)
     step: int = 1
     start: int = 0
     end: int = 0

@@ -13,8 +13,9 @@ from tilewright.ir import tagging
 from tilewright.ir.types import TileType
 from tilewright_analysis.async_ import blocks, forms, named, said
 from tilewright_analysis.async_ import code as c
+from tilewright_analysis.async_.ends import Ends
 from tilewright_analysis.async_.expectations import Expectations, Undecided
-from tilewright_analysis.async_.flow import contracted_dims
+from tilewright_analysis.async_.flow import contractions
 from tilewright_analysis.async_.forms import Facts
 from tilewright_analysis.async_.motion import Motion
 from tilewright_analysis.async_.parts import completed, whole
@@ -45,8 +46,6 @@ from tilewright_analysis.async_.unpacked import doubled, unpacked
 from tilewright_analysis.async_.words import sid
 
 _MOST_PLACES = 32  # indices of operands that are told apart in one sum of products; a convolution has some ten
-Ends = dict[int, set[tuple[ir.Stmt | None, int]]]
-
 Find = Callable[[State, Process, str | c.Place], Value | None]
 
 
@@ -57,12 +56,11 @@ class Tags:
         self.program = program
         self.report = TagFindings(report)
         self.motion = Motion(program)
-        self.needs = contracted_dims(program)
+        self.contractions = contractions(program)
         self.outer = {o.outer for o in program.oracles} | {i for i, o in enumerate(program.oracles) if o.is_programs}
         self.facts = Facts.of(program.kernel.assumptions)
         self.unpacked = unpacked(program.kernel)
         self.expectations = Expectations(program, self.facts)
-        # For stores of contractions over a part of a dimension: the loops (or None) they go up to the end of.
         self.ends: Ends = {}
 
     def unknown(self, rank: int) -> Value:
@@ -361,25 +359,7 @@ class Tags:
 
     def _missing(self, value: Value, p: Process, o: c.Instr) -> list[int]:
         held = {v.dim for v in value.covers}
-        return sorted(self.needs.get((p.role.name, o.number), frozenset()) - held)
-
-    def _end(self, s: State, p: Process, cover: Cover) -> ir.Stmt | None:
-        """The loop of the process at whose end a contraction stops that begins at 0; None if it is not known to."""
-        if cover.symbol or len(cover.intervals) != 1 or cover.intervals[0].low > 0:
-            return None
-        (interval,) = cover.intervals
-        for loop in p.role.loops:
-            if loop.oracle is None or loop.first is None:
-                continue
-            oracle = self.program.oracles[loop.oracle]
-            at = (loop.oracle, p.outer if oracle.outer is not None else 0)
-            most = s.oracles.get(at, (oracle.minimum, oracle.maximum))[1]
-            # The coordinate goes along with the loop, so the two are compared alike in all states of a normal form.
-            if interval.high_slopes != ((*at, loop.step),) or loop.step != oracle.trip.step or most == INF:
-                continue
-            if interval.high >= loop.first + loop.step * (int(most) + loop.offset):
-                return p.role.code[loop.start].stmt
-        return None
+        return sorted(self.contractions.needs.get((p.role.name, o.number), frozenset()) - held)
 
 
 def _is_link(f: Fixed) -> bool:

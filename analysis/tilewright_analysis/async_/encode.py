@@ -250,6 +250,8 @@ class _RoleEncoder(Scalars):
             oracle = self.t.oracle(trip, self.outer, occurrence)
             loop = self.new_loop(var, level, oracle, offset, None)
         loop.first, loop.step = int(bottom.const) if bottom.is_constant else None, step
+        fixed = bottom.const.denominator == 1 and not any(n.startswith(("#", "$")) for n in bottom.names())
+        loop.begin = self.t.symbol(bottom.without_constant()) if fixed else -1, int(bottom.const)
         self.env[var] = forms.add(bottom, forms.atom(ex.Var(f"#{len(self.loops) - 1}")), step)
         self.run_loop(stmt, loop, used, body)
         self.env = before

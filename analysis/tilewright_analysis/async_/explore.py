@@ -13,6 +13,7 @@ from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_ import forms
 from tilewright_analysis.async_.encode import encode
 from tilewright_analysis.async_.explain import example, refuted
+from tilewright_analysis.async_.flow import contractions
 from tilewright_analysis.async_.forms import Facts, to_expr
 from tilewright_analysis.async_.model import Addend, AsyncOutcome, AsyncResult, Budget, ReplayRequest, Unsupported
 from tilewright_analysis.async_.obligations import Obligation, obligations
@@ -80,11 +81,17 @@ def explore(
     if not first.complete or any(f.issue.code != "TW102" or not f.issue.unknown for f in first.found.values()):
         return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start))
     ends = {
-        store: tuple((loop, forms.to_expr(program.dims[dim])) for loop, dim in loops if loop is not None)
-        for store, loops in first.ends.items()
-        if all(loop is not None for loop, _ in loops)
+        store: tuple((end, forms.to_expr(program.dims[dim])) for end, dim in found if end is not None)
+        for store, found in first.ends.items()
+        if all(end is not None for end, _ in found)
     }
-    return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start), first.places, ends)
+    contracts = {
+        id(role.code[number].stmt): frozenset(forms.to_expr(program.dims[d]) for d in dims)
+        for role in program.roles
+        for (name, number), dims in (contractions(program).over if ends else {}).items()
+        if name == role.name
+    }
+    return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start), first.places, ends, contracts)
 
 
 def _of_nothing(outcome: AsyncOutcome) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.shapes import reshaped_axes
@@ -10,6 +11,8 @@ from tilewright_analysis.async_ import code as c
 
 # For each axis the dimensions that it may be of; an axis without any has no coordinate, or one that a reshape lost.
 Axes = tuple[frozenset[int], ...]
+Dims = dict[tuple[str, int], frozenset[int]]
+"""Dimensions by the name of a role and the number of one of its instructions."""
 _NONE: frozenset[int] = frozenset()
 
 
@@ -72,15 +75,27 @@ def _of_box(box: c.Box) -> Axes:
     return tuple(frozenset((d,)) for d in box.dims)
 
 
-def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[int]]:
-    """For each store (also to shared memory), by role name and number: dimensions its value is contracted over.
+@dataclass(frozen=True, slots=True)
+class Contractions:
+    """`needs`: the dimensions that a stored value (also one in shared memory) is contracted over. `over`: those that a
+    product of registers contracts. `inside`: those that its operands were contracted over before, by each of `over`.
+    """
+
+    needs: Dims = field(default_factory=dict[tuple[str, int], frozenset[int]])
+    over: Dims = field(default_factory=dict[tuple[str, int], frozenset[int]])
+    inside: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+
+
+def contractions(program: c.Program) -> Contractions:
+    """Which dimensions are contracted where.
 
     A fixpoint over names and buffers of all roles: the dimensions of axes come from views, a product contracts the last
     axis of its left operand, everything else passes its operands' contractions on.
     """
     axes: dict[str, Axes] = {}
     done: dict[str, frozenset[int]] = {}
-    needs: dict[tuple[str, int], frozenset[int]] = {}
+    found = Contractions()
+    needs = found.needs
     changed = True
 
     def put(name: str, dims: Axes, contracted: frozenset[int]) -> None:
@@ -125,6 +140,10 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                         right = axes.get(tile(o.b), ()) if isinstance(o.b, str) else stage(o.b)
                         dims, over = product(left, right)
                         put(tile(o.dst), dims, over | done.get(tile(o.acc), _NONE))
+                        found.over[role.name, o.number] = over
+                        for d in over:
+                            before = (done.get(tile(n), _NONE) for n in (o.a, o.b) if isinstance(n, str))
+                            found.inside[d] = found.inside.get(d, _NONE).union(*before)
                     case c.TensorProduct(a=a, b=b, acc=acc):
                         put(acc.buffer.name, *product(stage(a), stage(b)))
                     case c.TensorLoad(dst=name, src=src):
@@ -139,7 +158,7 @@ def contracted_dims(program: c.Program) -> Mapping[tuple[str, int], frozenset[in
                         needs[role.name, o.number] = done.get(tile(name), _NONE)
                     case _:
                         pass
-    return needs
+    return found
 
 
 def _spread(box: c.Box, spread: c.Spread) -> Axes:

@@ -74,6 +74,14 @@ class Addend:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Where a contraction stops: at the end of `loop`. It begins `ahead` elements before that does, or at 0 (None)."""
+
+    loop: Stmt
+    ahead: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AsyncResult:
     """All outcomes, in source order of their spans within each code, and figures of the exploration.
 
@@ -81,7 +89,8 @@ class AsyncResult:
     programs together add a contraction once is not the engine's to say.
     `places`: by statement that reads a stage (its id) and buffer, what the axes of the tile in it start at, in the
     names of the reader; only what holds whenever the statement runs. `ends`: by statement (its id) that stores a
-    contraction over a part of a dimension, the loops at whose end it stops, with the extent of the dimension.
+    contraction over a part of a dimension, where it stops, with the extent of the dimension.
+    `contracts`: by product (its id) the extents of the dimensions that it may contract.
     """
 
     outcomes: tuple[AsyncOutcome, ...]
@@ -90,7 +99,8 @@ class AsyncResult:
     steps: int = 0
     milliseconds: float = 0.0
     places: Places = field(default_factory=dict[tuple[int, str], Mapping[int, Expr]])
-    ends: Mapping[int, tuple[tuple[Stmt, Expr], ...]] = field(default_factory=dict[int, tuple[tuple[Stmt, Expr], ...]])
+    ends: Mapping[int, tuple[tuple[End, Expr], ...]] = field(default_factory=dict[int, "tuple[tuple[End, Expr], ...]"])
+    contracts: Mapping[int, frozenset[Expr]] = field(default_factory=dict[int, frozenset[Expr]])
 
     def of(self, code: str) -> tuple[AsyncOutcome, ...]:
         """The outcomes of one code."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir import nodes as ir
 from tilewright_analysis.async_ import code as c
 from tilewright_analysis.async_.contract import Tags
+from tilewright_analysis.async_.ends import end_of, end_of_nothing
 from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of
 from tilewright_analysis.async_.state import Process, State
 from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
@@ -32,8 +33,7 @@ class Placement(Tags):
                 continue
             part = part_of(self.program, cover, [self.tag(p, dim, at) for dim, at in box.fixed])
             if part is None:
-                self.ends.setdefault(id(o.stmt), set()).add((self._end(s, p, cover), cover.dim))
-                self.report.incomplete(s, p, o, cover)
+                self.report.incomplete(s, p, o, cover, self._stops(s, p, o, cover))
             elif part.length != part.stride:
                 self.report.uneven(s, p, o, cover, part)
             elif not part.reaches:
@@ -43,13 +43,13 @@ class Placement(Tags):
         missing = self._missing(value, p, o)
         # A contraction over nothing needs no other one inside of it.
         if not any(self._empty(s, dim, p) for dim in missing):
-            for dim in missing:
+            for dim in self._outermost(s, p, missing):
                 none = Cover(dim, 0, -1, (), self._around(p), "")
                 if added or dim in self.program.steps:
                     # Operands may count the same steps in two ways, and then one of them seems to be missing.
                     self.report.unfollowed(s, p, o, none)
                 else:
-                    self.report.incomplete(s, p, o, none)
+                    self.report.incomplete(s, p, o, none, self._stops(s, p, o, none))
         spread = o.spread if isinstance(o, c.Store) else None
         lines = range(len(box.dims)) if spread is None else spread.lines
         for i, dim, at in zip(lines, box.dims, box.origin, strict=True):
@@ -61,6 +61,21 @@ class Placement(Tags):
         if spread is not None:
             self._spread(s, p, o, spread, box, value)
         self._placed_at(s, p, o, box, value)
+
+    def _outermost(self, s: State, p: Process, missing: list[int]) -> list[int]:
+        """Without what is contracted inside of a contraction over nothing."""
+        known = (d for d in missing if end_of_nothing(self.program, self.contractions, s, p, d) is not None)
+        inside = {i for d in known for i in self.contractions.inside.get(d, ())}
+        return [d for d in missing if d not in inside]
+
+    def _stops(self, s: State, p: Process, o: c.Instr, cover: Cover) -> ir.Stmt | None:
+        """The loop at whose end a contraction stops that is not complete; None: not known. It is remembered."""
+        if cover.intervals:
+            stops = end_of(self.program, s, p, cover)
+        else:
+            stops = end_of_nothing(self.program, self.contractions, s, p, cover.dim)
+        self.ends.setdefault(id(o.stmt), set()).add((stops, cover.dim))
+        return None if stops is None else stops.loop
 
     def _along(self, s: State, p: Process, o: c.Instr, box: c.Box, i: int, axis: Tag, want: Tag) -> None:
         """An axis of what is stored goes along a dimension from a coordinate on."""

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from tilewright_analysis.async_ import code as c
-from tilewright_analysis.async_.contract import Ends
+from tilewright_analysis.async_.ends import Ends
 from tilewright_analysis.async_.findings import Findings
 from tilewright_analysis.async_.machine import Interrupted
 from tilewright_analysis.async_.model import Budget, Violation
@@ -150,7 +150,7 @@ class _Exploration:
     def _violated(self) -> bool:
         """Whether anything was found. What is open about the end of a contraction says nothing against other states."""
         ends = self.machine.tags.ends
-        harmless = {f"statement {store}" for store, loops in ends.items() if all(loop is not None for loop, _ in loops)}
+        harmless = {f"statement {store}" for store, found in ends.items() if all(end is not None for end, _ in found)}
         return any(
             code != "TW102" or subject not in harmless or not found.issue.unknown
             for (code, subject), found in self.reporter.found.items()

@@ -139,7 +139,7 @@ class TagFindings:
             s, p, o, "TW102", "*", text, values={"twice": f"{d} = {part[0]}..{part[1] - 1}"}, short=(along.dim, part[0])
         )  # fmt: skip
 
-    def incomplete(self, s: State, p: Process, o: c.Instr, cover: Cover) -> None:
+    def incomplete(self, s: State, p: Process, o: c.Instr, cover: Cover, loop: ir.Stmt | None) -> None:
         """A value is stored before all of a dimension has been contracted."""
         d = self.dim(cover.dim)
         if cover.symbol:
@@ -151,7 +151,7 @@ class TagFindings:
         text = f"{doing(p, o)} stores a value contracted over {d} = {held or 'nothing'}, which is not all of [0, {d})"
         # A loop whose end depends on the program, as under a causal mask, leaves out a part on purpose.
         unknown = ""
-        if self._partial(cover):
+        if self._partial(p, cover, loop):
             text = f"{doing(p, o)} stores a value contracted over {d} up to an end that depends on the program"
             unknown = f"whether the rest of [0, {d}) contributes nothing"
         self.report.note(
@@ -202,9 +202,11 @@ class TagFindings:
         )
         self.report.note(s, p, o, "TW102", sid(o), missing, unknown=missing)
 
-    def _partial(self, cover: Cover) -> bool:
+    def _partial(self, p: Process, cover: Cover, loop: ir.Stmt | None) -> bool:
+        """True if a contraction goes up to an end that depends on the program; that of `loop`, where it is known."""
         oracles = self.report.program.oracles
-        moving = {o for o, _, _ in cover.intervals[-1].high_slopes} if cover.intervals else range(len(oracles))
+        ends = {lp.oracle for lp in p.role.loops if lp.oracle is not None and p.role.code[lp.start].stmt is loop}
+        moving = ends | {o for o, _, _ in cover.intervals[-1].high_slopes} if cover.intervals else range(len(oracles))
         return any(
             name.startswith("%") for o in moving if not oracles[o].is_programs for name in oracles[o].trip.form.names()
         )

@@ -32,21 +32,29 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     # Tags last: where the order of accesses is wrong, they follow from it.
     result = explored(context)
     for outcome in sorted(result.outcomes, key=lambda o: _FAMILIES[o.code[2]] == "tags"):
-        if outcome.verdict == "unknown" and _ends_early(context, result, outcome):
-            how = "exploration of all trip counts; the rest is masked"
-            yield proved(outcome.code, "tags", outcome.what, outcome.span, how)
+        if outcome.verdict == "unknown" and (decided := _stops(context, result, outcome)) is not None:
+            yield decided
             continue
         yield _obligation(context, outcome, said)
 
 
-def _ends_early(context: KernelContext, result: AsyncResult, outcome: AsyncOutcome) -> bool:
-    """Whether an open contraction is over all that contributes: it stops at ends of loops, and the rest is masked."""
-    from .tags.rest import contributes_nothing  # the flow of lanes reads what the engine found
+def _stops(context: KernelContext, result: AsyncResult, o: AsyncOutcome) -> Obligation | None:
+    """An open contraction that stops at ends of loops: proved if the rest is masked, refuted if a mask shows some of
+    it and a run that it counts.
+    """
+    from .tags.rest import left_out  # the flow of lanes reads what the engine found
+    from .tags.shortened import shortened
 
-    stores = [store for store in result.ends if outcome.subject == f"statement {store}"]
-    return outcome.code == "TW102" and bool(stores) and all(
-        contributes_nothing(context, result, loop, extent) for store in stores for loop, extent in result.ends[store]
-    )  # fmt: skip
+    found = [end for store, ends in result.ends.items() if o.subject == f"statement {store}" for end in ends]
+    if o.code != "TW102" or not found:
+        return None
+    parts = [left_out(context, result, end, extent) for end, extent in found]
+    if all(parts) and all(p.adds_nothing for rest in parts for p in rest):
+        return proved(o.code, "tags", o.what, o.span, "exploration of all trip counts; the rest is masked")
+    shown = (shortened(context, rest) for rest in parts)
+    for text, example in filter(None, shown):
+        return refuted(context, o.code, "tags", o.what, o.span, text, example=example, how="a run over all of it")
+    return None
 
 
 def explored(context: KernelContext) -> AsyncResult:

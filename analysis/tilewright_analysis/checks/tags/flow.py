@@ -14,6 +14,7 @@ from tilewright.ir.types import TileType
 
 from ...context import KernelContext
 from ..asynchronous import explored
+from . import guards
 from .axes import aligned, defined, reshaping, stale
 from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, renamed, subsets, uniform, unknown, without
 from .masks import Atom, Index, Mask, combined, compared, shifted
@@ -37,6 +38,7 @@ class Flow(Memory):
         self._uses: dict[tuple[int, str], list[Use]] = {}
         self._clashes: dict[int, Clash] = {}
         self._loops: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._guards: guards.Guards = {}
 
     def run(self) -> Flow:
         """Follow the whole kernel until nothing changes."""
@@ -71,7 +73,10 @@ class Flow(Memory):
 
     def _block(self, block: ir.Block, tiles: Tiles) -> None:
         for stmt in block:
+            if ir.children(stmt):
+                self._guards = guards.within(self._guards, stmt)
             self._statement(stmt, tiles)
+            self._guards = guards.after(self._guards, stmt)
 
     def _statement(self, stmt: ir.Stmt, tiles: Tiles) -> None:
         match stmt:
@@ -191,6 +196,8 @@ class Flow(Memory):
         operands = [tiles.get(n) or unknown(ANYTHING, "it has no value on some path") for n in names]
         shapes = [t.shape if isinstance(t := self._context.kernel.types[n], TileType) else () for n in names]
         first = operands[0] if operands else uniform(FINITE)
+        if stmt.op == "where" and all(s == kind.shape for s in shapes):
+            operands = guards.guarded(self._guards, stmt, operands)
         match stmt.op:
             case "full":
                 return uniform(self._number(stmt.args[0]))
@@ -330,7 +337,7 @@ class Flow(Memory):
         if loop is None or len(args) != 2:
             return args
         into = [stmt.dst in t.carried for t in args]
-        if into not in ([True, False], [False, True]) or (stmt.op == "sub" and into[1]):
+        if sum(into) != 1 or (stmt.op == "sub" and into[1]):
             return args
         x, name = args[into.index(False)], stmt.args[into.index(False)]
         acc = args[into.index(True)]
@@ -338,14 +345,12 @@ class Flow(Memory):
         if not turning or not isinstance(name, ir.TileRef):
             return args
         kind = EXTREMES.get(stmt.op, "accumulation")
+        # Lanes past the edge must not be above (for `max`) whatever the accumulator may hold already.
+        counting = acc.anywhere | x.at(INSIDE) if kind in ("max", "min") else x.at(INSIDE)
         for axis in sorted({e.axis for e in turning}):
-            self._use(stmt, kind, name.name, axis, x, x.along(axis) & turning, self._counting(acc, x, kind))
+            self._use(stmt, kind, name.name, axis, x, x.along(axis) & turning, counting)
         kept = without(x, turning)
         return [kept if t is x else t for t in args]
-
-    def _counting(self, acc: Lanes, x: Lanes, kind: str) -> Number:
-        """What lanes past the edge must not be above (for `max`): whatever the accumulator may hold already."""
-        return acc.anywhere | x.at(INSIDE) if kind in ("max", "min") else x.at(INSIDE)
 
     def _cancels(self, stmt: ir.Compute, numbers: list[Number]) -> bool:
         """Whether infinities may cancel in a sum or difference."""
@@ -402,10 +407,6 @@ class Flow(Memory):
         if not stmt.keep:
             made = moved(made, lambda a: a - (a > axis), stmt.span)
         return replace(made, lost="" if not made.edges else made.lost) if tile.lost else made
-
-    def _starts_inside(self, stmt: ir.Stmt, edge: Edge) -> bool:
-        claim = ex.Bin("<", edge.origin, edge.extent)
-        return not is_stale(claim) and self._proves(self.site(stmt), claim)
 
     def _scanned(self, stmt: ir.Compute, tile: Lanes, axis: int, name: str) -> Lanes:
         along = tile.along(axis)

@@ -107,6 +107,10 @@ class Memory:
         held = {frozenset(where[e] for e in past): number for past, number in tile.held.items()}
         return replace(tile, edges=frozenset(where.values()), held=held)
 
+    def _starts_inside(self, stmt: ir.Stmt, edge: Edge) -> bool:
+        claim = ex.Bin("<", edge.origin, edge.extent)
+        return not is_stale(claim) and self._proves(self.site(stmt), claim)
+
     def _proves(self, site: Site, claim: ex.Expr) -> bool:
         if isinstance(claim, ex.Int):
             return bool(claim.value)

@@ -1,74 +1,174 @@
-"""Contractions that stop early because the rest contributes nothing, as under a causal mask.
+"""Contractions over a part of a dimension, because the rest contributes nothing, as under a causal mask.
 
-A loop over the keys that ends at the last key of its queries leaves out keys that the mask would take out anyway. Shown
-by one more iteration that the kernel does not run, at any place from the end of the loop up to the extent of the
-dimension: what it would multiply is zero in every lane. Then running up to the extent would add nothing.
+A loop over the keys that ends at the last key of its queries, or begins at the first one of their window, leaves out
+keys that the mask would take out anyway. Shown by one more iteration that the kernel does not run, at any place before
+the beginning of the loop or from its end up to the extent of the dimension: what it would multiply is zero in every
+lane. Then running over all of the dimension would add nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 
-from ...async_.model import AsyncResult
+from ...async_.model import AsyncResult, End
 from ...context import KernelContext
 from .axes import defined
 from .flow import Flow, Tiles
-from .lanes import Lanes
+from .lanes import Lanes, Past
+from .masks import Mask
+from .numbers import Number
 
-_CONTRACTED = 1  # of the left operand of a product
+_CONTRACTED = {"left": 1, "right": 0}  # axes of the operands of a product
+_Mark = tuple[int, ir.Compute]
 
 
-def contributes_nothing(context: KernelContext, result: AsyncResult, loop: ir.Stmt, extent: ex.Expr) -> bool:
-    """True if the products over a dimension of that `extent` would add zero in iterations after the end of `loop`."""
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Places that a loop does not come to: those `before` its first one, or those from its end on.
+
+    `adds_nothing`: what would be multiplied there is zero in every lane. `limited`: a mask compares coordinates along
+    the contraction with others, on the side where these places are; and the loop depends on no more of the program
+    than the mask does. So the mask says which elements count, and the loop need only leave out others.
+    """
+
+    loop: ir.For
+    extent: ex.Expr
+    before: bool
+    adds_nothing: bool
+    limited: bool
+
+
+def left_out(context: KernelContext, result: AsyncResult, end: End, extent: ex.Expr) -> list[Rest]:
+    """The places along a dimension of that `extent` that a contraction leaves out; empty if nothing is known of them.
+
+    They are taken after the loop: what is added to a sum, or to one that is rescaled, may come in any order.
+    """
+    loop = end.loop
     role = next((b for b in _roles(context.kernel.body) if any(s is loop for s in ir.walk(b))), None)
     if role is None or not isinstance(loop, ir.For):
-        return False
-    operands = _operands(context.kernel, role, extent)
-    if not operands or not operands <= defined(loop.body):
-        return False
+        return []
+    products = _products(result, role, extent)
+    inside = defined(loop.body)
     types = dict(context.kernel.types)
-    marks: list[ir.Compute] = []
-    for n, name in enumerate(sorted(operands)):
-        types[f"%rest.{n}"] = types[name]
-        marks.append(ir.Compute(f"%rest.{n}", "copy", (ir.TileRef(name),), span=loop.span))
-    copies: dict[int, ir.Stmt] = {}
-    # From the end of the loop on in steps of 1: more places than the loop would come to.
-    beyond = ir.For(loop.var, loop.hi, extent, 1, (*_copied(loop.body, copies), *marks), span=loop.span)
-    body = _followed(_without_bystanders(context.kernel.body, role), loop, beyond)
+    places = dict(result.places)
+    parts: list[tuple[bool, ir.For, list[list[_Mark]]]] = []
+    for before, lo, hi in _elsewhere(loop, end.ahead, extent):
+        copies: dict[int, ir.Stmt] = {}
+        marks: list[list[_Mark]] = []
+        for operands in products:
+            marks.append([])
+            for side, name in operands:
+                if name in inside:
+                    new = f"%rest.{len(types)}"
+                    types[new] = types[name]
+                    marks[-1].append((_CONTRACTED[side], ir.Compute(new, "copy", (ir.TileRef(name),), span=loop.span)))
+        # In steps of 1: more places than the loop would come to.
+        more = (*_copied(loop.body, copies), *(mark for of_one in marks for _, mark in of_one))
+        parts.append((before, ir.For(loop.var, lo, hi, 1, more, span=loop.span), marks))
+        places |= {(id(copies[i]), b): axes for (i, b), axes in result.places.items() if i in copies}
+        if not products or not all(marks):
+            return []
+    body = _followed(_without_bystanders(context.kernel.body, role), loop, [more for _, more, _ in parts])
     longer = KernelContext(context.kernel.with_body(body, types), context.decider)
     longer.deadline = context.deadline
-    places = {(id(copies[i]), b): axes for (i, b), axes in result.places.items() if i in copies}
-    longer.exploration = replace(result, places={**result.places, **places})
-    watched = _Watched(longer, marks)
+    longer.exploration = replace(result, places=places)
+    watched = _Watched(longer)
     watched.run()
-    return all(watched.is_zero(m) for m in marks)
+    return [
+        Rest(
+            loop, extent, before,
+            all(any(watched.is_zero(m) for m in of_one) for of_one in marks),
+            watched.limits(loop, more, before, [mark for of_one in marks for mark in of_one]),
+        )
+        for before, more, marks in parts
+    ]  # fmt: skip
+
+
+def _elsewhere(loop: ir.For, ahead: int | None, extent: ex.Expr) -> list[tuple[bool, ex.Expr, ex.Expr]]:
+    """Bounds of places from the end of a loop on, and of those before what was contracted, if it began above zero."""
+    after = False, loop.hi, extent
+    if ahead is None:
+        return [after]
+    reach = ex.Int(loop.step - 1)
+    return [after, (True, ex.sub(ex.Int(0), reach), ex.sub(loop.lo, ex.add(ex.Int(ahead), reach)))]
 
 
 class _Watched(Flow):
-    """Remembers what marks saw last, when nothing changed any more."""
+    """Remembers what marks, and masks of selections, were last, when nothing changed any more."""
 
-    def __init__(self, context: KernelContext, marks: Sequence[ir.Compute]) -> None:
+    def __init__(self, context: KernelContext) -> None:
         super().__init__(context)
-        self._marks = {id(m) for m in marks}
         self._seen: dict[int, Lanes] = {}
+        self._masks: dict[int, Mask] = {}
 
-    def is_zero(self, mark: ir.Compute) -> bool:
+    def is_zero(self, mark: _Mark) -> bool:
         """True if every lane of the tile was zero. Rows past the edge of their tensor are dropped, so do not count."""
-        tile = self._seen.get(id(mark))
+        along, stmt = mark
+        tile = self._seen.get(id(stmt))
         return (
             tile is not None
             and not tile.lost
-            and all(n.is_zero for past, n in tile.held.items() if all(e.axis == _CONTRACTED for e in past))
+            and all(n.is_zero for past, n in tile.held.items() if all(e.axis == along for e in past))
         )
+
+    def limits(self, loop: ir.For, rest: ir.For, before: bool, marks: Sequence[_Mark]) -> bool:
+        """Whether a mask of an operand in the iterations of `rest` says which elements count on their side."""
+        site = self.site(loop)
+        depends = _coordinates(site.value(loop.lo)) | _coordinates(site.value(loop.hi))
+        return any(
+            a.other is not None
+            and (a.other if before else a.axis) == along
+            and depends <= _coordinates(a.offset) | _coordinates(a.bound)
+            for along, mark in marks
+            for s in _before(mark, rest.body)
+            for a in (self._masks[id(s)].when_true if id(s) in self._masks else ())
+        )
+
+    def _chosen(self, stmt: ir.Compute, args: list[Lanes], past: Past) -> Number:
+        if args[0].mask is not None:
+            self._masks[id(stmt)] = args[0].mask
+        return super()._chosen(stmt, args, past)
 
     def _statement(self, stmt: ir.Stmt, tiles: Tiles) -> None:
         super()._statement(stmt, tiles)
-        if id(stmt) in self._marks and isinstance(stmt, ir.Compute):
+        if isinstance(stmt, ir.Compute) and stmt.dst.startswith("%rest."):
             self._seen[id(stmt)] = tiles[stmt.dst]
+
+
+def _before(mark: ir.Compute, block: ir.Block) -> Iterator[ir.Compute]:
+    """The computations of a block that what is marked is made by."""
+    names = {a.name for a in mark.args if isinstance(a, ir.TileRef)}
+    for stmt in reversed([s for s in ir.walk(block) if isinstance(s, ir.Compute)]):
+        if stmt.dst in names and stmt is not mark:
+            yield stmt
+            names |= {a.name for a in stmt.args if isinstance(a, ir.TileRef)}
+
+
+def _coordinates(e: ex.Expr) -> set[ex.Expr]:
+    """What an expression takes of the number of the program, as `t // m` and `t % m`, and of tables."""
+
+    def digits(e: ex.Expr) -> bool:
+        match e:
+            case ex.Var():
+                return True
+            case ex.Bin("//" | "%", lhs, rhs):
+                return digits(lhs) and not any(isinstance(x, ex.Var) for x in ex.walk(rhs))
+            case _:
+                return False
+
+    match e:
+        case ex.Item() | ex.Var() | ex.Bin("//" | "%") if isinstance(e, ex.Item) or digits(e):
+            return {e}
+        case ex.Bin(_, lhs, rhs):
+            return _coordinates(lhs) | _coordinates(rhs)
+        case ex.Not(arg):
+            return _coordinates(arg)
+        case _:
+            return set()
 
 
 def _roles(body: ir.Block) -> Iterator[ir.Block]:
@@ -95,38 +195,22 @@ def _references(block: ir.Block) -> Iterator[ir.BufRef]:
     return (v for s in ir.walk(block) for v in ir.operands(s) if isinstance(v, ir.BufRef))
 
 
-def _operands(kernel: ir.Kernel, role: ir.Block, extent: ex.Expr) -> set[str]:
-    """Left operands, in registers, of the role's products over a dimension of that extent; empty if not all are."""
-    over = {b for b, axes in _extents(kernel).items() if extent in axes}
+def _products(result: AsyncResult, role: ir.Block, extent: ex.Expr) -> list[list[tuple[str, str]]]:
+    """For each product of the role over a dimension of that extent its operands in registers, with the side."""
     sources = {
         s.dst: s.args[0].name
         for s in ir.walk(role)
         if isinstance(s, ir.Compute) and s.op == "convert_layout" and isinstance(s.args[0], ir.TileRef)
     }
-    found: set[str] = set()
+    found: list[list[tuple[str, str]]] = []
     for stmt in ir.walk(role):
         match stmt:
-            case ir.Wgmma(a=ir.TileRef(name=name), b=b):
-                if b.buffer in over:
-                    found.add(sources.get(name, name))
-            case ir.Wgmma(a=ir.BufRef(buffer=left, transposed=flipped)):
-                axes = _extents(kernel).get(left, ())
-                if not axes or axes[0 if flipped else -1] == extent:
-                    return set()
-            case ir.Mma() | ir.Tcgen05():
-                return set()
-            case _:
-                pass
-    return found
-
-
-def _extents(kernel: ir.Kernel) -> dict[str, tuple[ex.Expr, ...]]:
-    """By buffer, the extents of the tensor that its tiles are loaded from, along their axes."""
-    found: dict[str, tuple[ex.Expr, ...]] = {}
-    for stmt in ir.walk(kernel.body):
-        match stmt:
-            case ir.TmaLoad(view=view, dst=ref) | ir.CpAsync(view=view, dst=ref):
-                found[ref.buffer] = kernel.param(view.tensor).type.shape[view.lead :]
+            case ir.Wgmma(a=a) if extent in result.contracts.get(id(stmt), ()):
+                found.append([("left", sources.get(a.name, a.name))] if isinstance(a, ir.TileRef) else [])
+            case ir.Mma(a=a, b=b) if extent in result.contracts.get(id(stmt), ()):
+                found.append([("left", sources.get(a, a)), ("right", sources.get(b, b))])
+            case ir.Tcgen05():
+                found.append([])
             case _:
                 pass
     return found
@@ -148,12 +232,12 @@ def _copied(block: ir.Block, copies: dict[int, ir.Stmt]) -> ir.Block:
     return tuple(out)
 
 
-def _followed(block: ir.Block, loop: ir.For, after: ir.For) -> ir.Block:
-    """The block with a statement put after a loop. All other simple statements stay the objects that they are."""
+def _followed(block: ir.Block, loop: ir.For, after: Sequence[ir.Stmt]) -> ir.Block:
+    """The block with statements put after a loop. All other simple statements stay the objects that they are."""
     out: list[ir.Stmt] = []
     for stmt in block:
         if stmt is loop:
-            out += (stmt, after)
+            out += (stmt, *after)
             continue
         match stmt:
             case ir.For(body=body) | ir.While(body=body) | ir.Programs(body=body):
