@@ -140,7 +140,7 @@ class Placement(Tags):
                 self.report.elsewhere(p, o, box, held)
         for dim, at in box.links:
             want, own = self.tag(p, dim, at), (t for f in value.fixed if f.dim == dim for t in f.at)
-            if (lies := [*wanted.get(dim, []), *own]) and not any(
-                self.agree(s, p, o, "TW103", tag, want) for tag in lies
-            ):
+            # What a table decides was compared above, with where the table puts it.
+            lies = [tag for tag in (*wanted.get(dim, []), *own) if not self.report.data(tag)]
+            if lies and not any(self.agree(s, p, o, "TW103", tag, want) for tag in lies):
                 self.report.other_element(p, o, box, lies[0], want)

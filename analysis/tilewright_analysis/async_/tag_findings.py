@@ -34,7 +34,7 @@ class TagFindings:
             return str(tag.const)
         return tag.text
 
-    def _data(self, tag: Tag) -> frozenset[str]:
+    def data(self, tag: Tag) -> frozenset[str]:
         """The tensors whose elements decide a coordinate."""
         return frozenset(n for n in self.report.program.symbols[tag.symbol].names() if n.startswith("@"))
 
@@ -216,7 +216,7 @@ class TagFindings:
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)
         text = f"{doing(p, o)} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
-        if self._data(held) != self._data(want):
+        if self.data(held) != self.data(want):
             if not self._says(held, want) and not self._says(want, held):
                 missing = f"{text}: what the table says is not where an element of it stands"
                 self._open(p, o, missing)

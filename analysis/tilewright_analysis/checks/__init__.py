@@ -23,7 +23,7 @@ from .memory import (
     ring_index,
     store_bounds,
 )
-from .resources import instructions, role_warps, shared_memory, threads_registers
+from .resources import assumptions, instructions, role_warps, shared_memory, threads_registers
 from .tags import compared, coverage, gathers, precision, scale, validity
 
 
@@ -48,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     Check("layout.matrix_shape", "layout", ("TW503",), matrix_shape.check),
     Check("layout.copy_width", "layout", ("TW504",), copy_width.check),
     Check("resources.instructions", "resources", ("TW009",), instructions.check),
+    Check("resources.assumptions", "resources", ("TW012",), assumptions.check),
     Check("resources.role_warps", "resources", ("TW603",), role_warps.check),
     Check("resources.threads_registers", "resources", ("TW602",), threads_registers.check),
     Check("resources.shared_memory", "resources", ("TW601",), shared_memory.check),

@@ -125,6 +125,16 @@ class Decider:
                 self._known[plain] = known
         return known.verdict == "proved"
 
+    def possible(self, question: Question) -> bool | None:
+        """Whether some values satisfy all facts of a question without elements; None: not known."""
+        if probe(question, points=400, milliseconds=4.0) is not None:
+            return True
+        for effort in (min(_SHORT, self._effort), self._effort):
+            answer = self._z3().solve(question, effort, minimize=False).answer
+            if answer in ("holds", "fails"):
+                return answer == "fails"
+        return None
+
     def complete(self, model: dict[str, int], sizes: Sequence[str], facts: Sequence[ex.Expr]) -> dict[str, int]:
         """`model` with small values for the sizes it lacks, such that all facts about sizes hold.
 
