@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import expr as ex
@@ -32,6 +33,7 @@ class Decision:
 # What holds, holds in every kernel: after an edit most questions of a kernel are those that it had before.
 _PROVED: dict[Question, Decision] = {}
 _MOST_PROVED = 20_000
+_MODELS = 12
 
 
 def _remember(question: Question, decision: Decision) -> Decision:
@@ -61,6 +63,7 @@ class Decider:
         self._known: dict[Question, Decision] = {}
         self._quickly: dict[Question, Decision] = {}
         self._shown: dict[Question, bool] = {}
+        self._models: deque[dict[str, int]] = deque(maxlen=_MODELS)
         self._weaker: dict[ex.Expr, list[Question]] = {}
 
     def decide(self, question: Question) -> Decision:
@@ -135,6 +138,11 @@ class Decider:
                 return answer == "fails"
         return None
 
+    def knows(self, question: Question) -> bool:
+        """True if the claim has been proved already, or follows from claims that have; nothing is solved."""
+        plain, _ = _canonical(question.focused)
+        return not question.has_items and self._implied(plain) is not None
+
     def complete(self, model: dict[str, int], sizes: Sequence[str], facts: Sequence[ex.Expr]) -> dict[str, int]:
         """`model` with small values for the sizes it lacks, such that all facts about sizes hold.
 
@@ -173,14 +181,19 @@ class Decider:
             self._quickly[question] = quick
             _remember(question, quick)
             if quick.how == "z3" and quick.verdict == "proved":
-                self._weaker.setdefault(question.claim, []).append(question)
+                for part in _conjuncts(question.claim):
+                    self._weaker.setdefault(part, []).append(question)
         return quick
 
     def _implied(self, question: Question) -> Decision | None:
-        """Proved where the same claim was proved from some of the same facts, for some of the same binders."""
-        for known in self._weaker.get(question.claim, ()):
-            if all(b in question.binders for b in known.binders) and all(f in question.facts for f in known.facts):
-                return Decision("proved", "z3")
+        """Proved where each part of the claim was proved from some of the facts, for some of the binders."""
+
+        def weaker(known: Question) -> bool:
+            return all(b in question.binders for b in known.binders) and all(f in question.facts for f in known.facts)
+
+        parts = _conjuncts(question.claim)
+        if all(any(weaker(known) for known in self._weaker.get(part, ())) for part in parts):
+            return Decision("proved", "z3")
         return None
 
     def _try(self, question: Question) -> Decision:
@@ -188,6 +201,8 @@ class Decider:
         if how and self._divisors_positive(question):
             # (An interval of an expression with a zero divisor means nothing.)
             return Decision("proved", how)
+        if any(_breaks(question, m) for m in self._models):
+            return Decision("refuted", "z3")
         reason = ""
         for attempt in _forms(question):
             if self.cancelled():
@@ -196,8 +211,12 @@ class Decider:
             reason = reply.reason
             if reply.answer == "holds":
                 return Decision("proved", "z3")
-            if reply.model is not None and (attempt is question or _breaks(question, reply.model)):
-                return Decision("refuted", "z3")
+            if reply.model is not None:
+                model = reply.model if attempt is question else _with_sizes(question, reply.model)
+                if attempt is question or _breaks(question, model):
+                    # What shows one claim to be wrong often shows another to be, at the same place.
+                    self._models.appendleft(model)
+                    return Decision("refuted", "z3")
         return Decision("unknown", missing=reason)
 
     def _decide(self, question: Question) -> Decision:
@@ -253,13 +272,28 @@ class Decider:
         return Decision("refuted", how, env)
 
 
-def _breaks(question: Question, model: dict[str, int]) -> bool:
-    """True if a model of the more general question, whose counts of tiles stand for sizes, is one of this."""
+def _conjuncts(claim: ex.Expr) -> list[ex.Expr]:
+    match claim:
+        case ex.Bin("and", lhs, rhs):
+            return [*_conjuncts(lhs), *_conjuncts(rhs)]
+        case ex.Int(value) if value:
+            return []
+        case _:
+            return [claim]
+
+
+def _with_sizes(question: Question, model: dict[str, int]) -> dict[str, int]:
+    """A model of the more general question with sizes for its counts of tiles."""
     sizes = {**model}
     for count, size in _counts(question).items():
         assert isinstance(count, ex.Bin) and isinstance(count.lhs, ex.Size) and isinstance(count.rhs, ex.Int)
         sizes[count.lhs.name] = model.get(size.name, 1) * count.rhs.value
-    env = {name: sizes.get(name, 1) for name in (*question.sizes, *(b.name for b in question.binders))}
+    return sizes
+
+
+def _breaks(question: Question, model: Mapping[str, int]) -> bool:
+    """True if sizes and binder values, 1 where the model has none, satisfy the facts and break the claim."""
+    env = {name: model.get(name, 1) for name in (*question.sizes, *(b.name for b in question.binders))}
     try:
         return (
             in_range(question, env)

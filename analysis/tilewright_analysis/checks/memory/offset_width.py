@@ -91,7 +91,10 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     facts = (*question.facts, *limits)
     base, rest = _base(value)
     # What lies inside of an extent is asked once for all the places around it.
-    small = abs(rest) < _OVERHANG and context.decider.proves(Question(_small(base), facts, question.binders))
+    small = abs(rest) < _OVERHANG and (
+        any(context.decider.knows(Question(c, facts, question.binders)) for c in _numbers_of_tiles(base, question))
+        or context.decider.proves(Question(_small(base), facts, question.binders))
+    )
     if small or context.decider.proves(Question(question.claim, facts, question.binders)):
         return Decision("proved", "z3")
     model = _large_example(context, site, value)
@@ -107,6 +110,18 @@ def _base(value: ex.Expr) -> tuple[ex.Expr, int]:
         rest += value.rhs.value if value.op == "+" else -value.rhs.value
         value = value.lhs
     return value, rest
+
+
+def _numbers_of_tiles(value: ex.Expr, question: Question) -> Iterator[ex.Expr]:
+    """That a value is where a tile of some size begins: claims each of which makes it less than an extent."""
+    match value:
+        case ex.Bin("*", number, ex.Int(length)) if length > 0:
+            parts = (part for e in question.expressions() for part in ex.walk(e))
+            for count in dict.fromkeys(p for p in parts if isinstance(p, ex.Bin) and p.op == "cdiv"):
+                if _is_positive_count(count) and count.rhs == ex.Int(length):
+                    yield ex.Bin("and", ex.Bin("<=", ex.Int(0), number), ex.Bin("<", number, count))
+        case _:
+            pass
 
 
 def _small(value: ex.Expr) -> ex.Expr:

@@ -50,9 +50,9 @@ class Flow(Memory):
                 self._put(site.stmt.dst.buffer, self._viewed(site.stmt, site.stmt.view, 0.0))
         given: Tiles = {s.name: uniform(FINITE) for s in self._context.kernel.scalars if s.dtype.is_float}
         for _ in range(_ROUNDS):
-            before = dict(self._buffers)
+            self._read.clear()
             self._block(self._context.kernel.body, dict(given))
-            if self._buffers == before:
+            if self._settled():
                 break
         else:
             self._buffers = {n: unknown(ANYTHING, "what it holds did not settle") for n in self._buffers}
@@ -101,7 +101,7 @@ class Flow(Memory):
                 self._put(stmt.dst.buffer, tiles.get(stmt.src) or uniform(FINITE))
             case ir.Tcgen05():
                 operands = self._stage(stmt, stmt.a), self._stage(stmt, stmt.b)
-                self._put(stmt.acc.buffer, self._product(stmt, *operands, self._buffers.get(stmt.acc.buffer)))
+                self._put(stmt.acc.buffer, self._product(stmt, *operands, self._holds(stmt.acc.buffer)))
             case ir.SharedLoad() | ir.TensorLoad():
                 tiles[stmt.dst] = self._stage(stmt, stmt.src) or uniform(FINITE)
             case ir.For(body=body) | ir.Programs(body=body):

@@ -28,6 +28,7 @@ class Memory:
         for site in context.sites:
             self._sites.setdefault(id(site.stmt), site)
         self._buffers: dict[str, Lanes] = {}
+        self._read: list[tuple[str, Lanes | None]] = []
         self._homes: dict[tuple[ex.Expr, ex.Expr], dict[ex.Expr, Site]] = {}
 
     def site(self, stmt: ir.Stmt) -> Site:
@@ -88,9 +89,19 @@ class Memory:
         before = self._buffers.get(buffer)
         self._buffers[buffer] = tile if before is None else joined(before, tile)
 
+    def _holds(self, buffer: str) -> Lanes | None:
+        """What a buffer holds; what is read is remembered, since it may change."""
+        tile = self._buffers.get(buffer)
+        self._read.append((buffer, tile))
+        return tile
+
+    def _settled(self) -> bool:
+        """True if nothing that was read has changed since."""
+        return all(self._buffers.get(buffer) == tile for buffer, tile in self._read)
+
     def _held(self, stmt: ir.Stmt, ref: ir.BufRef) -> Lanes | None:
         """What a stage holds where it is read: with edges of its own iteration, as far as the place is known."""
-        tile = self._buffers.get(ref.buffer)
+        tile = self._holds(ref.buffer)
         known = self._places.get((id(stmt), ref.buffer), {})
         if tile is None or not known:
             return tile
