@@ -248,6 +248,9 @@ def _with_digits(write: PointWrite, program: str, digits: tuple[Digit, ...]) -> 
     quotient: dict[ex.Expr, ex.Expr] = {ex.Bin("%", number, count): last}
     if len(digits) == 2:
         quotient[ex.Bin("//", number, count)] = digits[0][0]
+    if len(digits) == 3:
+        quotient[ex.Bin("//", number, ex.mul(digits[1][1], count))] = digits[0][0]
+        quotient[ex.Bin("%", ex.Bin("//", number, count), digits[1][1])] = digits[1][0]
 
     def change(e: ex.Expr) -> ex.Expr:
         if e in quotient:
@@ -322,18 +325,27 @@ def _digits(
             tiles.append((ex.floordiv(ex.Var(place.name), ex.Int(length)), ex.cdiv(extent, ex.Int(length))))
         tiles.append((ex.Var(place.name), extent))
     segments = list(_segments(context, places))
+    counts = list(_factors([b for b in write.site.loops if b.kind == "program"]))
     for count in range(0, 3):
         for chosen in permutations(dict.fromkeys(tiles), count):
             yield chosen, (), ()
-            for digit, facts, more in segments:
+        for digit, within, facts, more in segments:
+            # The tile of the segment that the place lies in, of as many as there are programs for.
+            own = [
+                (ex.floordiv(within, length), n)
+                for n in counts
+                if isinstance(n, ex.Bin) and n.op == "cdiv" and isinstance(length := n.rhs, ex.Int)
+            ]
+            for chosen in permutations(dict.fromkeys((*own, *tiles)), count):
                 for at in range(count + 1):
                     yield (*chosen[:at], digit, *chosen[at:]), facts, more
 
 
 def _segments(
     context: KernelContext, places: tuple[Binder, ...]
-) -> Iterator[tuple[Digit, tuple[ex.Expr, ...], tuple[Binder, ...]]]:
-    """For offsets that cut a dimension: the segment of a place as a symbol, and what is known of it.
+) -> Iterator[tuple[Digit, ex.Expr, tuple[ex.Expr, ...], tuple[Binder, ...]]]:
+    """For offsets that cut a dimension: the segment of a place as a symbol, how far in it the place is, and what
+    is known of them.
 
     With T[0] <= 0 and n <= T[last], a place p in [0, n) has a segment s in [0, last) with T[s] <= p < T[s + 1]: the
     last s with T[s] <= p.
@@ -359,7 +371,8 @@ def _segments(
                     ex.Bin("<=", ex.Item(tensor, (s,)), p),
                     ex.Bin("<", p, ex.Item(tensor, (ex.Bin("+", s, ex.Int(1)),))),
                 )
-                yield (s, last), facts, (Binder(name, name, "loop", ex.Int(0), last),)
+                within = ex.sub(p, ex.Item(tensor, (s,)))
+                yield (s, last), within, facts, (Binder(name, name, "loop", ex.Int(0), last),)
 
 
 def _untracked() -> str:

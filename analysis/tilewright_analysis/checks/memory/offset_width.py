@@ -88,6 +88,9 @@ def _fits(context: KernelContext, magnitudes: Magnitudes, site: Site, value: ex.
     if _inside((low, high)):
         return None
     limits = tuple(ex.Bin("<=", ex.Size(s, low), ex.Int(high)) for s, (low, high) in question.ranges.items())
+    if context.kernel.contracts:  # what tables hold may be compared with any size
+        rest = [s for s in context.kernel.sizes if s not in question.ranges and s not in context.kernel.integers]
+        limits += tuple(ex.Bin("<=", ex.Size(s), ex.Int(MAX_SIZE)) for s in rest)
     facts = (*question.facts, *limits)
     base, rest = _base(value)
     # What lies inside of an extent is asked once for all the places around it.

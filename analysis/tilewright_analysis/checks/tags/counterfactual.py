@@ -72,11 +72,11 @@ def first_difference(
             most -= 1
             if most < 0 or thread_time() - begin > seconds:
                 return None
-            given = random_arguments(kernel, choice, seed)
-            if seed:  # fractions as well
-                given = [_quarter(a) for a in given]
             runs: list[dict[str, Array]] = []
             try:
+                given = random_arguments(kernel, choice, seed)
+                if seed:  # fractions as well
+                    given = [_quarter(a) for a in given]
                 for one in compiled:
                     arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
                     execute_compiled(one, arguments, Schedule(), 1)

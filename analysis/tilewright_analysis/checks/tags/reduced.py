@@ -16,7 +16,7 @@ from tilewright.ir.shapes import reshaped_axes
 from tilewright.ir.types import TileType
 
 from ...context import KernelContext, Site
-from ...integers import Binder
+from ...integers import Binder, conjunction
 from .axes import defined
 from .meetings import fixed_apart, met, stands_still
 from .stretches import Reduction, Scan, Stretch, last, lost, shifted, walked
@@ -122,12 +122,15 @@ class Reduced:
                 self._statement(stmt.counted, tiles)
             case ir.Programs(body=body):
                 self._block(body, tiles)
-            case ir.If(then=then, orelse=orelse):
+            case ir.If(cond=cond, then=then, orelse=orelse):
                 other = dict(tiles)
                 self._block(then, tiles)
                 self._block(orelse, other)
                 for name, value in other.items():
-                    tiles[name] = _either(tiles[name], value) if name in tiles else value
+                    if name in tiles and tiles[name] != value:
+                        one = self._as_selected(stmt, cond, tiles[name])
+                        value = _either(one, self._as_selected(stmt, ex.negate(cond), value))
+                    tiles[name] = value
             case ir.Roles(roles=roles):
                 for role in roles:
                     self._block(role.body, dict(tiles))
@@ -312,16 +315,30 @@ class Reduced:
         apart = fixed_apart([v.fixed for v, _ in args])
         return replace(made, fixed=tuple(replace(f, met=f.met or apart.get(f, "")) for f in made.fixed))
 
+    def _as_selected(self, branch: ir.If, cond: ex.Expr, value: Value) -> Value:
+        """The value at the end of a branch, where nothing needs to be taken out of it if that ends within its loops."""
+        site = self._sites[id(branch)]
+        ends = [claim for s in value.axes if s is not None for claim in _ends(site, s)]
+        inside = site.question(conjunction(ends))
+        inside = replace(inside, facts=(*inside.facts, site.value(cond)))
+        shown = bool(ends) and self.context.decider.proves(inside)
+        return replace(value, selected=True) if shown else value
+
     def _overhanging(self, stmt: ir.Compute, value: Value, made: Value) -> None:
         """Note a reduction of tiles up to where a table says: the last may hold what belongs to whoever comes next."""
         site = self._sites[id(stmt)]
         for reduction in made.reductions - value.reductions if not value.selected else ():
             stretch = reduction.stretch
-            for binder in (b for b in site.loops if b.name in ex.names(stretch.start) and any(ex.items(b.hi))):
-                end = ex.substitute(stretch.start, {binder.name: binder.hi})
-                inside = site.question(ex.Bin("<=", stretch.end, end))
-                if stretch.length != ex.Int(1) and not self.context.decider.proves(inside):
+            for inside in _ends(site, stretch):
+                if stretch.length != ex.Int(1) and not self.context.decider.proves(site.question(inside)):
                     self.overhangs.append((site, reduction))
+
+
+def _ends(site: Site, stretch: Stretch) -> Iterator[ex.Expr]:
+    """For each loop that moves a stretch and that a table ends: that the stretch ends no later."""
+    for binder in site.loops:
+        if binder.name in ex.names(stretch.start) and any(ex.items(binder.hi)):
+            yield ex.Bin("<=", stretch.end, ex.substitute(stretch.start, {binder.name: binder.hi}))
 
 
 def _divisor(stmt: ir.Compute) -> ex.Expr | None:
