@@ -233,9 +233,15 @@ def _parameters(
         work.tensors[name] = param
         work.names[name] = Tensor(param)
 
-    for p in parts(node):
+    # Compile-time parameters stand last, and extents of tensors may name them.
+    for p in sorted(parts(node), key=lambda p: not _is_constant(p)):
         work.attempt(p, read)
     return tensors, scalars, constants
+
+
+def _is_constant(parameter: Node) -> bool:
+    type_node = child(parameter, "type")
+    return type_node is not None and text(type_node).rpartition(".")[2] == "Const"
 
 
 def _variables(work: Operations, scalars: list[ir.ScalarParam]) -> None:

@@ -1,9 +1,9 @@
 """Tuned kernels as functions of PyTorch: `from tilewright.kernels import matmul, softmax, rms_norm`.
 
-Inputs are CUDA tensors of f16, bf16 or, but for products, f32; results are new tensors, and no gradients are computed.
-Each function is an operator of `torch.ops.tilewright` with a shape function, so `torch.compile` can call it. The
-kernels are the files beside this one: `tilewright check` proves each at every configuration that is used, and what they
-assume of sizes is checked before they are launched.
+Inputs are CUDA tensors, of f16, bf16 or f32 where a function says nothing else; results are new tensors, and no
+gradients are computed. Each function is an operator of `torch.ops.tilewright` with a shape function, so `torch.compile`
+can call it. The kernels are the files beside this one: each is proved at every configuration that is used
+(`catalogue`), and what they assume of sizes is checked before they are launched.
 """
 
 # torch is no dependency of the language, so its types are unknown where this is checked.
@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.kernels.operators import (
+        amax,
+        amin,
+        attention,
+        bmm,
         cross_entropy,
+        cumsum,
         elu,
         gelu,
+        group_norm,
+        grouped_gated_matmul,
+        grouped_matmul,
         hardsigmoid,
         hardtanh,
         layer_norm,
@@ -25,8 +33,13 @@ if TYPE_CHECKING:
         linear,
         log_softmax,
         matmul,
+        matmul_tf32,
+        mean,
+        quantize,
         relu,
         rms_norm,
+        rotary,
+        scaled_matmul,
         selu,
         sigmoid,
         silu,
@@ -34,6 +47,7 @@ if TYPE_CHECKING:
         softmax,
         softplus,
         softsign,
+        sum,
         tanh,
     )
 
@@ -52,9 +66,17 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "amax",
+    "amin",
+    "attention",
+    "bmm",
     "cross_entropy",
+    "cumsum",
     "elu",
     "gelu",
+    "group_norm",
+    "grouped_gated_matmul",
+    "grouped_matmul",
     "hardsigmoid",
     "hardtanh",
     "layer_norm",
@@ -62,8 +84,13 @@ __all__ = [
     "linear",
     "log_softmax",
     "matmul",
+    "matmul_tf32",
+    "mean",
+    "quantize",
     "relu",
     "rms_norm",
+    "rotary",
+    "scaled_matmul",
     "selu",
     "sigmoid",
     "silu",
@@ -71,5 +98,6 @@ __all__ = [
     "softmax",
     "softplus",
     "softsign",
+    "sum",
     "tanh",
 ]

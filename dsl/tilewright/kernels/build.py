@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tilewright.function import KernelFunction
-from tilewright.kernels import configurations, shipped
+from tilewright.kernels import catalogue, shipped
 from tilewright.lower import Lowered
 
 TARGET = Path(__file__).with_name(shipped.FILE)
@@ -26,7 +26,7 @@ def text() -> str:
     """What the file holds for the kernels as they are now."""
     numbers: dict[str, int] = {}
     modules: dict[str, object] = {}
-    for file, name, values in configurations.shipped():
+    for file, name, values in catalogue.entries():
         lowered = lower(file, name, values)
         lines = [numbers.setdefault(line, len(numbers)) for line in lowered.source.splitlines(keepends=True)]
         modules[shipped.key(name, values)] = {"target": lowered.target, "entry": lowered.entry, "lines": lines}

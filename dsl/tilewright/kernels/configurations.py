@@ -8,16 +8,13 @@ measured themselves have the configuration that was fastest.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
 PROCESSORS = 132
 """Multiprocessors of the card that was measured, an H200."""
-
-HALVES = ("f16", "bf16")
-FLOATS = ("f32", *HALVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,127 @@ def tiles() -> tuple[Tile, ...]:
     return _table()[0]
 
 
+PART_LENGTHS = (512, 1024, 2048, 4096)
+"""Elements of K in one part of a product that is split along K."""
+
+_PARTS = ((128, 128), (64, 128), (64, 64))
+"""Tiles of such products, as BM and BN."""
+
+
+@lru_cache(maxsize=4096)
+def of_parts(m: int, n: int, k: int, processors: int = PROCESSORS) -> Mapping[str, int] | None:
+    """Compile-time values for a product in parts along K; None if it takes longer than one in one part.
+
+    Adding up the parts takes a launch of about 2.5 microseconds, and each partial sum is written and read once at about
+    3 TB/s.
+    """
+    whole = min(t.time(m, n, k, processors) for t in tiles())
+    best, least = None, 0.9 * whole
+    for tile in part_tiles():
+        own = dict(tile.values)
+        count = -(-m // own["BM"]) * -(-n // own["BN"])
+        for length in PART_LENGTHS:
+            parts = -(-k // length)
+            waves = -(-count * parts // processors)
+            time = waves * (length // own["BK"] * tile.step + tile.wave) + tile.launch
+            time += 2500 + (8 * parts + 2) * m * n / 3000
+            if parts > 1 and time < least:
+                best, least = {**own, "PART": length}, time
+    return best
+
+
+def part_tiles() -> tuple[Tile, ...]:
+    """The tiles that `of_parts` chooses from: the fastest of each shape."""
+    found = [[t for t in tiles() if (dict(t.values)["BM"], dict(t.values)["BN"]) == shape] for shape in _PARTS]
+    return tuple(min(alike, key=lambda t: t.time(*shape, 4096)) for alike, shape in zip(found, _PARTS, strict=True))
+
+
+QUANTIZED = (
+    {"BM": 128, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 16, "warps": 8},
+    {"BM": 64, "BN": 128, "BK": 128, "STAGES": 5, "GROUP": 16, "warps": 4},
+    {"BM": 64, "BN": 64, "BK": 128, "STAGES": 8, "GROUP": 16, "warps": 4},
+)
+"""Tiles of products of 8-bit elements, largest first."""
+
+TF32 = (
+    {"BM": 128, "BN": 128, "BK": 32, "STAGES": 4, "GROUP": 8, "warps": 8},
+    {"BM": 64, "BN": 64, "BK": 32, "STAGES": 8, "GROUP": 8, "warps": 4},
+)
+"""Tiles of products in tf32, largest first."""
+
+
+def largest_filling(
+    choices: tuple[Mapping[str, int], ...], m: int, n: int, processors: int = PROCESSORS
+) -> Mapping[str, int]:
+    """The first of the tiles of which there is about one for each multiprocessor, else the last."""
+    for values in choices:
+        if -(-m // values["BM"]) * -(-n // values["BN"]) >= 0.75 * processors:
+            return values
+    return choices[-1]
+
+
+GROUPED = (
+    {"BM": 64, "BN": 128, "BK": 64, "STAGES": 5, "warps": 4},
+    {"BM": 128, "BN": 128, "BK": 64, "STAGES": 5, "warps": 8},
+    {"BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "warps": 8},
+)
+"""Tiles of grouped products, from those for few rows of an expert on."""
+
+GATED = (
+    {"BM": 64, "BN": 128, "BK": 64, "STAGES": 4, "warps": 4},
+    {"BM": 128, "BN": 128, "BK": 64, "STAGES": 4, "warps": 8},
+)
+"""The same with two products of the same rows."""
+
+
+def of_groups(choices: tuple[Mapping[str, int], ...], rows: int, experts: int) -> Mapping[str, int]:
+    """The tile for that many rows over all experts."""
+    return choices[min(len(choices) - 1, sum(rows > least * experts for least in (64, 256)))]
+
+
+HEADS = (64, 96, 128, 256)
+"""Head sizes of attention; others are padded to the next one."""
+
+SHARED_BY = (1, 2, 4, 8, 16)
+"""Query heads that share keys and values."""
+
+_ATTENTION: Mapping[tuple[int, bool], Mapping[str, int]] = {
+    (64, False): {"BM": 192, "CONSUMERS": 3},
+    (64, True): {"BM": 192, "CONSUMERS": 3, "TURNS": 1},
+    (96, False): {"TURNS": 1, "PERSISTENT": 1},
+    (96, True): {"TURNS": 1},
+    (128, False): {"PERSISTENT": 1},
+    (128, True): {},
+    (256, False): {"BN": 64},
+    (256, True): {"BN": 64},
+}
+
+
+def of_attention(head: int, causal: bool, shared_by: int) -> Mapping[str, int]:
+    """Compile-time values for heads of one of `HEADS`, of which one of `SHARED_BY` share keys and values."""
+    base = {"D": head, "GROUP": shared_by, "MASK": int(causal)}
+    defaults = {"BM": 128, "BN": 128, "STAGES": 2, "CONSUMERS": 2, "TURNS": 0, "PERSISTENT": 0}
+    return {**base, **defaults, **_ATTENTION[head, causal]}
+
+
+def of_group_norm(length: int) -> Mapping[str, int]:
+    """Channels and elements of a tile for channels of that many elements."""
+    width = min(2048, 1 << max(5, (length - 1).bit_length()))
+    return {"BC": 2048 // width, "BL": width}
+
+
+def of_reduction(columns: int) -> Mapping[str, int]:
+    """Rows and columns of a tile for reductions along rows of any length."""
+    width = min(4096, 1 << max(5, (columns - 1).bit_length()))
+    return {"R": max(1, 2048 // width), "BN": width}
+
+
+def of_rotary(pairs: int) -> Mapping[str, int]:
+    """Positions and pairs of a tile for heads of that many pairs."""
+    width = min(128, 1 << max(4, (pairs - 1).bit_length()))
+    return {"BS": 1024 // width, "BF": width}
+
+
 def of_rows(operation: str, columns: int) -> Mapping[str, int]:
     """Rows and columns of a tile, and warps, for operations on rows in one tile: what was fastest on an H200."""
     width = 1 << max(5, (columns - 1).bit_length())
@@ -74,31 +192,11 @@ _ROWS: Mapping[str, Mapping[int, tuple[int, int]]] = {
 LONGEST_ROW = 32768
 """Columns of a row that still lies in one tile."""
 
-ELEMENTWISE = (
-    "relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "selu", "elu", "hardsigmoid", "hardtanh",
-    "softplus", "softsign", "silu_and_multiply",
-)  # fmt: skip
-ROWS = {"softmax": "softmax", "log_softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm"}
-"""Operations on rows, and whose configurations they have."""
-
-
-def shipped() -> Iterator[tuple[str, str, dict[str, int | str]]]:
-    """Every kernel that the operators may launch: its file, its name, its compile-time values."""
-    for t in FLOATS:
-        for name in ELEMENTWISE:
-            yield "activations", name, {"T": t}
-        for width in (1 << bits for bits in range(5, LONGEST_ROW.bit_length())):
-            for name, like in ROWS.items():
-                yield "rows", name, {**of_rows(like, width), "T": t}
-            yield "rows", "cross_entropy", {**of_cross_entropy(width), "T": t}
-        yield "rows", "online_softmax", {"T": t}
-    for t in HALVES:
-        yield "gemm", "gemm_any", {"T": t}
-        for values in (dict(tile.values) for tile in tiles()):
-            yield "gemm", "gemm_nn", {**values, "T": t}
-            yield "gemm", "gemm_nt", {**values, "T": t}
-            for activation in range(4):
-                yield "gemm", "linear", {**values, "T": t, "ACT": activation}
+ROWS = {
+    "softmax": "softmax", "log_softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm",
+    "quantize_int8": "rms_norm", "quantize_fp8": "rms_norm",
+}  # fmt: skip
+"""Operations on rows in one tile, and whose configurations they have."""
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ A row lies in one tile of BN columns, and a program takes R of them; `online_…
 import tilewright as tw
 from tilewright import Const, Global, Scalar, bf16, f16, f32, i64
 
-M, N = tw.sizes("M", "N")
+M, N, BATCH, G, C, L = tw.sizes("M", "N", "BATCH", "G", "C", "L")
 T = tw.element_types(f32, f16, bf16)
 
 
@@ -44,6 +44,22 @@ def online_softmax(X: Global[T, M, N], OUT: Global[T, M, N], *, BN: Const = 8192
             tw.store(OUT.tile((row, j), (1, BN)), (tw.exp(x - top[:, None]) / total[:, None]).to(T))
 
 
+@tw.kernel(target="sm_80", warps=32, reference="OUT = log_softmax(X, 1)")
+def online_log_softmax(X: Global[T, M, N], OUT: Global[T, M, N], *, BN: Const = 8192):
+    for row in tw.tiles(M):
+        top = tw.full(f32, (1,), -tw.inf)
+        total = tw.zeros(f32, (1,))
+        for j in range(0, N, BN):
+            x = tw.load(X.tile((row, j), (1, BN)), other=-tw.inf).to(f32)
+            higher = tw.maximum(top, tw.max(x, axis=1))
+            total = total * tw.exp(top - higher) + tw.sum(tw.exp(x - higher[:, None]), axis=1)
+            top = higher
+        log_sum = top + tw.log(total)
+        for j in range(0, N, BN):
+            x = tw.load(X.tile((row, j), (1, BN)), other=-tw.inf).to(f32)
+            tw.store(OUT.tile((row, j), (1, BN)), (x - log_sum[:, None]).to(T))
+
+
 @tw.kernel(target="sm_80", warps=4)
 def rms_norm(
     X: Global[T, M, N], W: Global[T, N], OUT: Global[T, M, N], eps: Scalar[f32], *, R: Const = 1, BN: Const = 1024
@@ -71,6 +87,38 @@ def layer_norm(
         w = tw.load(W.tile((0,), (BN,)), other=0.0).to(f32)
         b = tw.load(B.tile((0,), (BN,)), other=0.0).to(f32)
         tw.store(OUT.tile((i * R, 0), (R, BN)), (off * scale * w + b).to(T))
+
+
+@tw.kernel(target="sm_80", warps=16)
+def statistics(X: Global[T, M, N], MEAN: Global[f32, M], SCALE: Global[f32, M], eps: Scalar[f32], *, BN: Const = 4096):
+    """The mean of each row, and one over the square root of its variance and eps."""
+    for row in tw.tiles(M):
+        total = tw.zeros(f32, (1,))
+        for j in range(0, N, BN):
+            total = total + tw.sum(tw.load(X.tile((row, j), (1, BN)), other=0.0).to(f32), axis=1)
+        mean = total / N
+        square = tw.zeros(f32, (1,))
+        for j in range(0, N, BN):
+            x = tw.load(X.tile((row, j), (1, BN)), other=0.0).to(f32)
+            off = tw.where((j + tw.arange(BN) < N)[None, :], x - mean[:, None], 0.0)
+            square = square + tw.sum(off * off, axis=1)
+        tw.store(MEAN.tile((row,), (1,)), mean)
+        tw.store(SCALE.tile((row,), (1,)), tw.rsqrt(square / N + eps))
+
+
+@tw.kernel(target="sm_80", warps=4)
+def group_norm(
+    X: Global[T, BATCH, G, C, L], MEAN: Global[f32, BATCH, G], SCALE: Global[f32, BATCH, G], W: Global[T, G, C],
+    B: Global[T, G, C], OUT: Global[T, BATCH, G, C, L], *, BC: Const = 1, BL: Const = 2048,
+):  # fmt: skip
+    """G groups of C channels, each of L elements, with the `statistics` of each group."""
+    for n, g, i in tw.tiles(BATCH, G, tw.cdiv(C, BC)):
+        mean, scale = tw.load(MEAN[n, g]), tw.load(SCALE[n, g])
+        w = tw.load(W[g].tile((i * BC,), (BC,)), other=0.0).to(f32)[:, None]
+        b = tw.load(B[g].tile((i * BC,), (BC,)), other=0.0).to(f32)[:, None]
+        for j in range(0, L, BL):
+            x = tw.load(X[n, g].tile((i * BC, j), (BC, BL)), other=0.0).to(f32)
+            tw.store(OUT[n, g].tile((i * BC, j), (BC, BL)), ((x - mean) * scale * w + b).to(T))
 
 
 @tw.kernel(target="sm_80", warps=4)

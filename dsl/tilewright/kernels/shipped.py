@@ -88,7 +88,7 @@ def _shipped(name: str, items: frozenset[tuple[str, int | str]]) -> Shipped:
 def kernel(name: str, values: Values) -> Shipped:
     """The kernel of that name with these compile-time values; the same object for equal ones.
 
-    Raises KeyError for one that is not among `configurations.shipped()`, of which the file was made.
+    Raises KeyError for one that is not among `catalogue.entries()`, of which the file was made.
     """
     return _shipped(name, frozenset(values.items()))
 

@@ -14,11 +14,14 @@ from reading import read
 from tilewright.expand import expand
 from tilewright.frontend import KernelUnit
 from tilewright.interpret import run
-from tilewright.kernels import configurations
+from tilewright.kernels import catalogue, configurations
+from tilewright.kernels.shipped import key
 from tilewright_analysis import check_unit
 
 FOLDER = Path(configurations.__file__).parent
-FILES = {name: read((FOLDER / f"{name}.py").read_bytes()) for name in ("activations", "rows", "gemm")}
+FILES = {
+    name: read((FOLDER / f"{name}.py").read_bytes()) for name in sorted({file for file, _, _ in catalogue.entries()})
+}
 TILES = [dict(t.values) for t in configurations.tiles()]
 
 
@@ -43,11 +46,36 @@ def test_rows_are_proved_as_they_are_tiled(name: str, columns: int) -> None:
     assert check_unit(unit(name, **values, T="bf16")).verdict == "proved"
 
 
+ENTRIES = list(catalogue.entries())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gemm_nn", "gemm_nt", "linear"])
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_products_are_proved_at_every_tile(name: str, tile: dict[str, int]) -> None:
-    assert check_unit(unit(name, **tile, T="bf16")).verdict == "proved"
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: key(e[1], e[2]))
+def test_every_kernel_is_proved_as_it_is_shipped(entry: catalogue.Entry) -> None:
+    _, name, values = entry
+    assert check_unit(unit(name, **values)).verdict == "proved"
+
+
+def test_every_choice_is_shipped() -> None:
+    shipped = {key(name, values) for _, name, values in ENTRIES}
+    for m, n, k in [(1, 8, 8), (64, 4096, 512), (300, 5000, 7000), (16, 1024, 16384), (8192, 8192, 8192)]:
+        assert key("gemm_nt", {**configurations.of_product(m, n, k), "T": "bf16"}) in shipped
+        parts = configurations.of_parts(m, n, k)
+        assert parts is None or key("parts_nn", {**parts, "T": "f16"}) in shipped
+    for columns in [1, 33, 1000, 4096, 5000, 32768]:
+        for name, like in configurations.ROWS.items():
+            assert key(name, {**configurations.of_rows(like, columns), "T": "f32"}) in shipped
+        assert key("cross_entropy", {**configurations.of_cross_entropy(columns), "T": "f32"}) in shipped
+    for length in [1, 49, 1000, 50_000]:
+        assert key("group_norm", {**configurations.of_group_norm(length), "T": "f16"}) in shipped
+        assert key("reduce_rows", {**configurations.of_reduction(length), "OP": 1, "T": "f16"}) in shipped
+        assert key("rotary", {**configurations.of_rotary(length), "T": "f16"}) in shipped
+
+
+def test_a_long_sum_of_few_tiles_is_split() -> None:
+    parts = configurations.of_parts(64, 1024, 16384)
+    assert parts is not None and 16384 // parts["PART"] > 1
+    assert configurations.of_parts(4096, 4096, 4096) is None
 
 
 def test_sizes_decide_the_tile() -> None:

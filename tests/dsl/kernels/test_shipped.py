@@ -10,7 +10,7 @@ import pytest
 
 from dsl.test_launching import DType, Gpu, Tensor
 from tilewright import ArgumentError, LaunchError
-from tilewright.kernels import build, configurations, shipped
+from tilewright.kernels import build, catalogue, configurations, shipped
 
 with_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (Linux)")
 
@@ -20,7 +20,7 @@ def test_the_file_is_made_of_the_kernels_as_they_are() -> None:
 
 
 def test_every_kernel_has_one_entry() -> None:
-    keys = [shipped.key(name, values) for _, name, values in configurations.shipped()]
+    keys = [shipped.key(name, values) for _, name, values in catalogue.entries()]
     assert len(set(keys)) == len(keys)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dtypes import f32
 from tilewright.interpret import ArgumentError, Limits, Schedule, Violation
 from tilewright.interpret.arguments import Argument
 from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled, outputs
@@ -21,7 +22,7 @@ from tilewright.interpret.numeric import Array, decode
 from tilewright.interpret.replaying import store_span
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
-from tilewright.ir.types import TileType
+from tilewright.ir.types import SharedType, TileType
 from tilewright_reference import BadReference, Reference, parse_reference
 from tilewright_reference.numpy_functions import NumpyFunctions
 
@@ -228,8 +229,10 @@ def _computed_in(kernel: ir.Kernel) -> frozenset[str]:
     found: set[str] = set()
     for stmt in ir.walk(kernel.body):
         made = kernel.types.get(getattr(stmt, "dst", ""))
-        if isinstance(stmt, ir.Mma) and stmt.precision == "tf32":
-            found.add("f16")  # as many bits
+        if (isinstance(stmt, ir.Mma) and stmt.precision == "tf32") or (
+            isinstance(stmt, ir.Wgmma) and isinstance(b := kernel.types[stmt.b.buffer], SharedType) and b.dtype == f32
+        ):
+            found.add("f16")  # tf32 has as many bits
         computed = isinstance(stmt, ir.Mma | ir.Wgmma) or (isinstance(stmt, ir.Compute) and stmt.dst in read)
         if computed and isinstance(made, TileType) and made.dtype.is_float and made.dtype.bits < 32:
             found.add(made.dtype.name)

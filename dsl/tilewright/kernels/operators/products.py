@@ -35,17 +35,28 @@ def _product(a: Tensor, b: Tensor, transposed: bool) -> Tensor:
     if not k:
         return out.zero_()
     if k % 8 or n % 8 or not hopper(a.device):
-        kernel("gemm_any", a)(a, b.t().contiguous() if transposed else b, out)
+        kernel("gemm_any", a)(a, dense(b.t()) if transposed else b, out)
         return out
-    chosen = configurations.of_product(m, n, k, processors(a.device))
-    kernel("gemm_nt" if transposed else "gemm_nn", a, **chosen)(a, b, out)
+    count = processors(a.device)
+    parts = configurations.of_parts(m, n, k, count)
+    if parts is not None:
+        sums = a.new_empty((-(-k // parts["PART"]), m, n), dtype=torch.float32)
+        kernel("parts_nt" if transposed else "parts_nn", a, **parts)(a, b, sums)
+        kernel("sum_of_parts", a)(sums, out)
+        return out
+    kernel("gemm_nt" if transposed else "gemm_nn", a, **configurations.of_product(m, n, k, count))(a, b, out)
     return out
+
+
+def _turned(b: Tensor) -> bool:
+    """Whether the last two dimensions are the transpose of a dense matrix, which is then taken as it is."""
+    return b.stride(-2) == 1 and b.stride(-1) == b.shape[-2] and b.shape[-2] > 1
 
 
 def _run_matmul(a: Tensor, b: Tensor) -> Tensor:
     _check_product("matmul", a, b, b.shape[0])
     rows_of_a = dense(a.reshape(prod(a.shape[:-1]), a.shape[-1]))
-    turned = b.stride() == (1, b.shape[0]) and b.shape[0] > 1
+    turned = _turned(b)
     out = _product(rows_of_a, dense(b.t() if turned else b), turned)
     return out.view(*a.shape[:-1], b.shape[1])
 
@@ -88,3 +99,31 @@ _linear = operator(
 def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "none") -> Tensor:
     """`activation(x @ weight.T + bias)`; "none", "relu", "gelu" or "silu". Depth and width are multiples of 8."""
     return _linear(x, weight, bias, activation)
+
+
+def _run_bmm(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype not in _HALVES or a.dtype != b.dtype:
+        raise TypeError(f"tilewright.kernels.bmm takes float16 or bfloat16 twice, not {a.dtype} and {b.dtype}")
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        raise ValueError(f"tilewright.kernels.bmm cannot multiply {tuple(a.shape)} and {tuple(b.shape)}")
+    (batch, m, k), n = a.shape, b.shape[2]
+    if k % 8 or n % 8 or not k or not hopper(a.device):
+        raise ValueError(
+            f"tilewright.kernels.bmm takes depths and widths that are multiples of 8, on sm_90a, not {k} and {n}"
+        )
+    out = a.new_empty((batch, m, n))
+    if out.numel():
+        turned = _turned(b)
+        # The matrices together have as many tiles as one of all their rows.
+        chosen = configurations.of_product(batch * -(-m // 64) * 64, n, k, processors(a.device))
+        right = dense(b.mT if turned else b)
+        kernel("batched_nt" if turned else "batched_nn", a, **chosen)(dense(a), right, out)
+    return out
+
+
+_bmm = operator("bmm(Tensor a, Tensor b) -> Tensor", _run_bmm, lambda a, b: a.new_empty((*a.shape[:2], b.shape[2])))
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """`a[i] @ b[i]` for every i; sums in f32. Depth and width are multiples of 8."""
+    return _bmm(a, b)
