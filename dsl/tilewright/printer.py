@@ -393,6 +393,9 @@ class _Printer:
             case "cumsum" | "cumprod" | "cummax" | "cummin":
                 reverse = ", reverse=True" if stmt.reverse else ""
                 return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{reverse})", _ATOM
+            case "sort" | "argsort":
+                falling = ", descending=True" if stmt.reverse else ""
+                return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{falling})", _ATOM
             case "sum" | "max" | "min" | "argmax" | "argmin":
                 keep = ", keep_dims=True" if stmt.keep else ""
                 return f"tw.{stmt.op}({self.operand(args[0])}, axis={stmt.axis}{keep})", _ATOM

@@ -296,6 +296,30 @@ def flip(x: Tile, axis: int | None = None) -> Tile:
     in_kernel("flip")
 
 
+def sort(x: Tile, axis: int | None = None, descending: bool = False) -> Tile:
+    """The elements along `axis`, a power of two, in order. `tw.sort(x, axis=1, descending=True)`: shape and type kept.
+
+    NaN is greater than any number. Lanes past an edge hold what comes last: `tw.inf`, or `-tw.inf` if descending.
+    """
+    in_kernel("sort")
+
+
+def argsort(x: Tile, axis: int | None = None, descending: bool = False) -> Tile:
+    """Where the elements of `tw.sort` come from along `axis`, in i32. `tw.argsort(x, axis=1)`: shape kept.
+
+    Equal elements stay in their order.
+    """
+    in_kernel("argsort")
+
+
+def topk(x: Tile, k: int, axis: int | None = None) -> tuple[Tile, Tile]:
+    """The k greatest elements along `axis`, greatest first, and where each is along it, in i32; k is a power of two.
+
+    `values, indices = tw.topk(x, 8, axis=1)`: (64, 128) to two tiles (64, 8). Lanes past an edge hold `-tw.inf`.
+    """
+    in_kernel("topk")
+
+
 def softmax(x: Tile, axis: int | None = None) -> Tile:
     """E to the power of x over the sum of these along `axis`; the maximum is subtracted first. `tw.softmax(x, axis=1)`.
 

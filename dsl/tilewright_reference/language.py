@@ -54,16 +54,17 @@ class Backend(Protocol):
 
 
 FUNCTIONS = frozenset((
-    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "bincount", "ceil", "clamp", "conv2d", "cos",
+    "abs", "add", "amax", "amin", "arange", "argmax", "argmin", "argsort", "bincount", "ceil", "clamp", "conv2d", "cos",
     "cumprod", "cumsum", "div", "erf", "exp", "exp2", "expm1", "floor", "gather", "gelu", "log", "log1p", "log2",
     "log_softmax", "logsumexp", "matmul", "maximum", "mean", "minimum", "mul", "neg", "relu", "repeat_interleave",
     "reshape", "round", "rsqrt", "scaled_dot_product_attention", "searchsorted", "sigmoid", "silu", "sin", "softmax",
-    "sqrt", "square", "stack", "sub", "sum", "tanh", "transpose", "trunc", "unsqueeze", "where",
+    "sort", "sqrt", "square", "stack", "sub", "sum", "tanh", "topk", "transpose", "trunc", "unsqueeze", "where",
 ))  # fmt: skip
 CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8"))
 _OPTIONS = (
     "dim",
+    "descending",
     "keepdim",
     "min",
     "max",
@@ -75,6 +76,7 @@ _OPTIONS = (
     "minlength",
     "right",
 )
+_PAIRS = ("sort", "topk")  # their results are `.values` and `.indices`
 _MODULES = ("torch", "F", "torch.nn.functional")
 _Operation = Callable[[Any, Any], Any]
 _BINARY: dict[type[ast.operator], _Operation] = {
@@ -189,6 +191,8 @@ def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
             _check(right, names, sizes)
         case ast.Attribute(value=value, attr="T" | "mT"):
             _check(value, names, sizes)
+        case ast.Attribute(value=ast.Call() as call, attr="values" | "indices") if _function(call)[1] in _PAIRS:
+            _check_call(call, names, sizes)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             for element in elements:
                 _check(element, names, sizes)
@@ -200,27 +204,38 @@ def _check(node: ast.expr, names: set[str], sizes: frozenset[str]) -> None:
                         raise refuse("the ends of a slice are constants or problem sizes")
                 else:
                     _check(part, names, sizes)  # that its elements are integers shows when it is evaluated
-        case ast.Call(func=ast.Attribute() | ast.Name(), args=args, keywords=keywords):
-            owner, attr = _function(node)
-            if owner is None:
-                if attr not in FUNCTIONS:
-                    raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS))}")
-            else:
-                _check(owner, names, sizes)
-                if attr == "to":
-                    if len(args) != 1 or keywords or _dtype(args[0]) is None:
-                        raise refuse(f"`.to` takes one of torch.{', torch.'.join(sorted(DTYPES))}")
-                    return
-                if attr not in FUNCTIONS and attr not in CASTS:
-                    raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS | CASTS.keys()))}")
-            for arg in args:
-                _check(arg, names, sizes)
-            for keyword in keywords:
-                sized = isinstance(keyword.value, ast.Name) and keyword.value.id in sizes
-                if keyword.arg not in _OPTIONS or not (sized or _is_plain(keyword.value)):
-                    raise refuse(f"an option is one of {', '.join(_OPTIONS)}, and constant or a problem size")
+        case ast.Call(func=ast.Attribute() | ast.Name()):
+            if _function(node)[1] in _PAIRS:
+                raise refuse("has two results: write `.values` or `.indices` behind it")
+            _check_call(node, names, sizes)
         case _:
             raise refuse("not part of the language of references")
+
+
+def _check_call(call: ast.Call, names: set[str], sizes: frozenset[str]) -> None:
+    """Raise BadReference unless a call is one of the language."""
+
+    def refuse(why: str) -> BadReference:
+        return BadReference(f"reference: `{ast.unparse(call)}`: {why}")
+
+    owner, attr = _function(call)
+    if owner is None:
+        if attr not in FUNCTIONS:
+            raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS))}")
+    else:
+        _check(owner, names, sizes)
+        if attr == "to":
+            if len(call.args) != 1 or call.keywords or _dtype(call.args[0]) is None:
+                raise refuse(f"`.to` takes one of torch.{', torch.'.join(sorted(DTYPES))}")
+            return
+        if attr not in FUNCTIONS and attr not in CASTS:
+            raise refuse(f"'{attr}' is not one of {', '.join(sorted(FUNCTIONS | CASTS.keys()))}")
+    for arg in call.args:
+        _check(arg, names, sizes)
+    for keyword in call.keywords:
+        sized = isinstance(keyword.value, ast.Name) and keyword.value.id in sizes
+        if keyword.arg not in _OPTIONS or not (sized or _is_plain(keyword.value)):
+            raise refuse(f"an option is one of {', '.join(_OPTIONS)}, and constant or a problem size")
 
 
 def _bits(value: Any, backend: Backend) -> int:
@@ -256,6 +271,8 @@ class _Evaluator:
                 return -self._value(operand)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return _COMPARE[type(op)](self._value(left), self._value(right))
+            case ast.Attribute(value=value, attr="values" | "indices" as part):
+                return getattr(self._value(value), part)
             case ast.Attribute(value=value):
                 return self.backend.call("transpose", (self._value(value), -2, -1), {})
             case ast.Tuple(elts=elements) | ast.List(elts=elements):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -172,10 +172,32 @@ def _reshape(x: Any, *shape: Any) -> Any:
     return x.reshape(shape[0] if len(shape) == 1 else shape)
 
 
+class _Pair(NamedTuple):
+    values: Any
+    indices: Any
+
+
+def _argsort(x: Any, dim: int = -1, descending: bool = False) -> Any:
+    # NaN is the greatest, as for PyTorch; equal elements stay in their order.
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable")
+    return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
+
+
+def _sort(x: Any, dim: int = -1, descending: bool = False) -> _Pair:
+    index = _argsort(x, dim, descending)
+    return _Pair(np.take_along_axis(x, index, dim), index)
+
+
+def _topk(x: Any, k: int, dim: int = -1) -> _Pair:
+    index = np.take(_argsort(x, dim, True), np.arange(k), dim)
+    return _Pair(np.take_along_axis(x, index, dim), index)
+
+
 _OWN: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "erf": _erf_like, "rsqrt": _rsqrt, "relu": _relu, "sigmoid": _sigmoid, "silu": _silu,
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
     "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
     "scaled_dot_product_attention": _attention, "conv2d": _conv2d, "bincount": _bincount,
-    "searchsorted": _searchsorted, "matmul": matrix_product,
+    "searchsorted": _searchsorted, "argsort": _argsort, "sort": _sort, "topk": _topk, "matmul": matrix_product,
 }  # fmt: skip

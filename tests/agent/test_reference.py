@@ -91,6 +91,7 @@ def test_every_function_has_an_implementation() -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "reshape": (24,), "transpose": (0, 1), "unsqueeze": (0,), "cumsum": (0,), "cumprod": (1,), "logsumexp": (1,),
         "repeat_interleave": (3, 0), "gather": (0, np.zeros(X.shape, np.int64)),
+        "topk": (1,),
     }  # fmt: skip
     for name in sorted(FUNCTIONS):
         binary = ("add", "div", "maximum", "minimum", "mul", "sub")
@@ -240,3 +241,17 @@ def test_convolution_over_windows() -> None:
 def test_gather_does_not_count_from_the_end() -> None:
     with pytest.raises(BadReference, match="gather has indices -1 to 0"):
         value("X.gather(1, I)", X=X, I=np.array([[0], [-1], [0], [0]]))
+
+
+def test_sorting_has_two_results_of_which_one_is_taken() -> None:
+    x = np.array([[1.0, 3.0, np.nan, 3.0], [0.0, -1.0, 2.0, 5.0]], np.float32)
+    text = (
+        "C = sort(X, 1).values; D = X.sort(1, descending=True).indices; E = X.topk(2, dim=1).values; F = argsort(X, 0)"
+    )
+    found = parse_reference(text, ["X"], list("CDEF")).evaluate({"X": x}, BACKEND, precise=True)
+    np.testing.assert_array_equal(found["C"], [[1, 3, 3, np.nan], [-1, 0, 2, 5]])
+    np.testing.assert_array_equal(found["D"], [[2, 1, 3, 0], [3, 2, 0, 1]])
+    np.testing.assert_array_equal(found["E"], [[np.nan, 3], [5, 2]])
+    np.testing.assert_array_equal(found["F"], [[1, 1, 1, 0], [0, 0, 0, 1]])
+    with pytest.raises(BadReference, match=r"write `.values` or `.indices`"):
+        parse_reference("C = sort(X, 1)", ["X"], ["C"])

@@ -116,6 +116,16 @@ CASES = [
          "a = tw.flip(tw.flip(x, axis=0), axis=1)\n"
          "u, v = tw.split(tw.reshape(y, (8, 32, 2)))\nb = tw.flip(tw.interleave(u, v), axis=-1)",
          lambda x, y: (x[::-1, ::-1], y[:, ::-1])),
+    Case("order", ("f32", "u8", "f16"), ("f32", "i32", "u8", "i32", "f16"),
+         "a = tw.sort(x, axis=1)\nb = tw.argsort(x, axis=0, descending=True)\n"
+         "c = tw.sort(y, axis=0, descending=True)\nd = tw.argsort(y, axis=1)\ne = tw.sort(z, axis=-1, descending=True)",
+         lambda x, y, z: (np.sort(x, 1), np.argsort(-x, 0, kind="stable"), -np.sort(-y.astype(int), 0),
+                          np.argsort(y, 1, kind="stable"), -np.sort(-z, 1))),
+    Case("greatest", ("i8",), ("i8", "i32"),
+         "u, v = tw.topk(x, 8, axis=1)\na = tw.broadcast(tw.max(u, axis=1)[:, None], (8, 64))\n"
+         "b = tw.broadcast(tw.max(v, axis=1)[:, None], (8, 64))",
+         lambda x: (np.broadcast_to(x.max(1)[:, None], x.shape),
+                    np.broadcast_to(np.argsort(-x.astype(int), 1, kind="stable")[:, :8].max(1)[:, None], x.shape))),
     Case("softmax", ("f32",), ("f32", "f32"), "a = tw.softmax(x, axis=1)\nb = tw.softmax(x, axis=0)",
          lambda x: (_softmax(x, 1), _softmax(x, 0)), exact=False),
     Case("nibbles", ("i8",), ("i8",), "a = tw.unpack_int4(x)", lambda x: (_nibbles(x),), out=(8, 128)),

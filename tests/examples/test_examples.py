@@ -67,6 +67,12 @@ def gelu_tanh(x: Any) -> tuple[Any, ...]:
     return (0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),)
 
 
+def routing(x: Any) -> tuple[Any, ...]:
+    p = np.exp(x - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return -np.sort(-p, 1)[:, :4], np.argsort(-p, 1, kind="stable")[:, :4].astype(np.int32)
+
+
 VECTORS = ((2048,), (1025,), (7,))
 EXAMPLES = [
     Example("rms_norm", "rms_norm", lambda r, s: [normal(r, *s), normal(r, s[1])],
@@ -84,6 +90,7 @@ EXAMPLES = [
     Example("cumulative_sum", "cumulative_sum", lambda r, s: [normal(r, *s)], lambda x: (np.cumsum(x, 1),)),
     Example("cumulative_sum", "cumulative_sum_from_the_end", lambda r, s: [normal(r, *s)],
             lambda x: (np.cumsum(x[:, ::-1], 1)[:, ::-1],)),
+    Example("routing", "routing", lambda r, s: [normal(r, *s)], routing, ((32, 64), (17, 33), (1, 4))),
     Example("activations", "gelu", lambda r, s: [normal(r, *s)], gelu, VECTORS),
     Example("activations", "gelu_tanh", lambda r, s: [normal(r, *s)], gelu_tanh, VECTORS),
     Example("activations", "swiglu", lambda r, s: [normal(r, *s), normal(r, *s)],

@@ -125,6 +125,13 @@ def _rms_norm(arrays: Arrays) -> Arrays:
     return [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w]
 
 
+def _routing(arrays: Arrays) -> Arrays:
+    x = _wide(arrays)[0]
+    p = np.exp(x - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return [-np.sort(-p, 1)[:, :4], np.argsort(-p, 1, kind="stable")[:, :4]]
+
+
 def _rotary(arrays: Arrays) -> Arrays:
     x, cos, sin, _ = _wide(arrays)
     turned = (x[..., 0] + 1j * x[..., 1]) * (cos + 1j * sin)
@@ -189,6 +196,7 @@ LISTED: tuple[Case, ...] = (
     Case("cumulative_sum", "cumulative_sum", lambda a: [np.cumsum(_wide(a)[0], 1)], _ROWS, _ROW_TILE),
     Case("cumulative_sum", "cumulative_sum_from_the_end", lambda a: [np.cumsum(_wide(a)[0][:, ::-1], 1)[:, ::-1]],
          _ROWS, _ROW_TILE),
+    Case("routing", "routing", _routing, {"T": (1, 8, 17), "E": (4, 8, 13, 16)}, {"BT": 8, "BE": 16}),
     Case("rotary", "rotary", _rotary, {"S": (1, 8, 17, 40), "H": (1, 8, 9, 33)}, {"BS": 8, "BH": 8}),
     Case("quantization", "quantize", _quantize, _ROWS, _ROW_TILE),
     Case("quantization", "dequantize", _dequantize, {"M": (1, 4, 9), "N": (1, 32, 33, 100)}, {"BM": 4, "BN": 32}),

@@ -67,6 +67,8 @@ def _computed(op: ir.Compute, operands: Sequence[tuple[Axes, tuple[int, ...]]], 
             return (*first[:axis], *((_NONE,) if op.keep else ()), *first[axis + 1 :])
         case name if name == "convert_layout" or name in ir.SCANS:
             return first
+        case name if name in ir.ORDERS:
+            return (*first[:axis], _NONE, *first[axis + 1 :])
         case _:
             return ()
 

@@ -258,6 +258,10 @@ def compute(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]], sha
     if stmt.op == "convert_layout" or stmt.op in ir.SCANS:
         # The running result at an element stands for the elements up to it, and lies where the last of them did.
         return Value(axes, value.covers, None, value.neutral, value.source, fixed=value.fixed)
+    if stmt.op in ir.ORDERS:
+        # What stands at a place is decided by the values, so along the axis there is no coordinate to compare.
+        axis = 0 if stmt.axis is None else stmt.axis
+        return replace(value, axes=(*axes[:axis], None, *axes[axis + 1 :]), pending=None, loaded=False)
     if stmt.op in ir.ELEMENTWISE or stmt.op == "broadcast":
         return elementwise(stmt, args, shape)
     if stmt.op == "permute":

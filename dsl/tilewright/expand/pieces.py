@@ -135,6 +135,8 @@ class _Pieces:
                     | "cumprod"
                     | "cummax"
                     | "cummin"
+                    | "sort"
+                    | "argsort"
                 ):
                     args = (ir.TileRef(self.piece(a.name, self.source(stmt, a.name, index))) for a in _tiles(stmt))
                     yield replace(stmt, dst=dst, args=tuple(args))

@@ -157,7 +157,7 @@ class _Rows:
                 )
             case ir.Mma(a=a, dst=dst) if (a in self.axis) != (dst in self.axis) or self.axis.get(a, 0):
                 raise self.refused(f"{shown(a)} is operand a of a product, but rows are not its axis 0", stmt.span)
-            case ir.Compute(op=op, axis=axis, args=args) if op in ir.REDUCTIONS or op in ir.SCANS:
+            case ir.Compute(op=op, axis=axis, args=args) if op in ir.REDUCTIONS or op in ir.SCANS or op in ir.ORDERS:
                 for arg in args:
                     if isinstance(arg, ir.TileRef) and self.axis.get(arg.name) == axis:
                         raise self.refused(f"{op} over the rows of {shown(arg.name)}", stmt.span)

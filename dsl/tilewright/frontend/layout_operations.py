@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tree_sitter import Node
 
-from tilewright.frontend.shape_operations import ShapeOperations
+from tilewright.frontend.order_operations import OrderOperations
 from tilewright.frontend.values import Value, describe
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import Int
@@ -27,7 +27,7 @@ from tilewright.layout import (
 _ACCUMULATORS = "mma_v2, wgmma or mfma"
 
 
-class LayoutOperations(ShapeOperations):
+class LayoutOperations(OrderOperations):
     """Constructors of layouts, and the operation that puts a tile into one."""
 
     def op_convert_layout(self, node: Node, x: Value, layout: Value) -> Value:

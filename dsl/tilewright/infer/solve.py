@@ -310,6 +310,7 @@ def _same(stmt: ir.Stmt, tiles: dict[str, TileType]) -> Iterator[tuple[str, str]
     if (
         stmt.op in ir.ELEMENTWISE
         or stmt.op in ir.SCANS
+        or stmt.op in ir.ORDERS
         or stmt.op == "broadcast"
         or (stmt.op in ir.REDUCTIONS and stmt.keep)
     ):

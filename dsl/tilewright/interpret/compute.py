@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, from_bits, to_bits, to_dtype
 from tilewright.interpret.philox import random_bits, uniform
-from tilewright.ir.nodes import SCANS, ComputeOp
+from tilewright.ir.nodes import ORDERS, SCANS, ComputeOp
 from tilewright_reference.numpy_functions import matrix_product as one_thread_product
 
 
@@ -150,6 +150,8 @@ def compute(
             result = from_bits(to_bits(np.asarray(args[0]), source or dtype), dtype)
         elif op in SCANS:
             result = _scan(op, np.asarray(args[0]), axis or 0, reverse)
+        elif op in ORDERS:
+            result = _ordered(op, np.asarray(args[0]), axis or 0, reverse)
         elif op == "permute":
             result = np.transpose(np.asarray(args[0]), order)
         else:
@@ -240,6 +242,16 @@ def _reduce(op: str, tile: Array, axis: int | None, keep: bool) -> Array:
 _ACCUMULATED: Mapping[str, np.ufunc] = {
     "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
 }  # fmt: skip
+
+
+def _ordered(op: str, tile: Array, axis: int, falling: bool) -> Array:
+    """NaN counts as the greatest, and the first of equal elements comes first in both directions."""
+    # Ascending in the opposite order of the elements, turned round: descending, and equal elements in their own order.
+    turned = np.flip(tile, axis) if falling else tile
+    index = np.argsort(turned, axis=axis, kind="stable")
+    if falling:
+        index = tile.shape[axis] - 1 - np.flip(index, axis)
+    return index if op == "argsort" else np.take_along_axis(tile, index, axis)
 
 
 def _scan(op: str, tile: Array, axis: int, reverse: bool) -> Array:

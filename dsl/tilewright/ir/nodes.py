@@ -64,7 +64,7 @@ ComputeOp = Literal[
     "floordiv", "mod", "shl", "shr", "xor", "and", "or", "not",
     "lt", "le", "gt", "ge", "eq", "ne",
     "rand", "randint",
-    "sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin",
+    "sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "sort", "argsort",
     "expand_dims", "broadcast", "transpose", "permute", "reshape", "join", "half", "convert_layout",
 ]  # fmt: skip
 ELEMENTWISE: frozenset[str] = frozenset((
@@ -75,6 +75,7 @@ ELEMENTWISE: frozenset[str] = frozenset((
 ))  # fmt: skip
 REDUCTIONS: frozenset[str] = frozenset(("sum", "max", "min", "argmax", "argmin"))
 SCANS: frozenset[str] = frozenset(("cumsum", "cumprod", "cummax", "cummin"))
+ORDERS: frozenset[str] = frozenset(("sort", "argsort"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Compute(Stmt):
     - `rand`, `randint`: the seed, then the offsets; Philox 4x32-10, element by element.
     - `sum`, `max`, `min`, `argmax`, `argmin`: `axis` is reduced away; with `keep` it stays with extent 1.
     - `cumsum`, `cumprod`, `cummax`, `cummin`: along `axis`, from its end with `reverse`.
+    - `sort`, `argsort`: along `axis`, a power of two; the greatest first with `reverse`. NaN is the greatest, equal
+      elements stay in their order.
     - `expand_dims`: `axis` is where the new extent-1 axis stands in the result. `broadcast`: to the result's shape.
     - `transpose`: reverses the two axes. `permute`: axis i of the result is axis `order[i]` of the operand.
     - `reshape`: to the result's shape, in row-major order. `join`: two tiles along a new last axis. `half`: element
@@ -398,6 +401,7 @@ __all__ = [
     "Role",
     "Roles",
     "RowMajor",
+    "ORDERS",
     "SCANS",
     "ScalarParam",
     "Scatter",

@@ -51,6 +51,61 @@ def argmin_(a, i, b, j):
     first = less | (equal & (i < j))
     return gl.where(first, a, b), gl.where(first, i, j)
 """,
+    "ordered_": """\
+@gluon.jit
+def xor_(a, b):
+    return a ^ b
+
+
+@gluon.jit
+def partner_(x, PAIRS: gl.constexpr, LAYOUT: gl.constexpr):
+    # The other element of each pair: the two of a pair, combined by xor, without the own one.
+    pairs = gl.reshape(x, PAIRS)
+    other = gl.expand_dims(gl.reduce(pairs, 1, xor_), 1) ^ pairs
+    return gl.convert_layout(gl.reshape(other, x.shape), LAYOUT)
+
+
+@gluon.jit
+def exchanged_(key, index, place, STAGE: gl.constexpr, STEP: gl.constexpr, PAIRS: gl.constexpr,
+               FALLING: gl.constexpr, LAYOUT: gl.constexpr):
+    # Equal keys are ordered by their index, so that the two elements of a pair always agree which comes first.
+    other = partner_(key, PAIRS, LAYOUT)
+    source = partner_(index, PAIRS, LAYOUT)
+    if FALLING:
+        behind = (key < other) | ((key == other) & (index > source))
+    else:
+        behind = (key > other) | ((key == other) & (index > source))
+    swap = behind == (((place >> STEP) & 1) == ((place >> STAGE) & 1))
+    return gl.where(swap, other, key), gl.where(swap, source, index)
+
+
+@gluon.jit
+def ordered_(key, place, ROWS: gl.constexpr, BITS: gl.constexpr, REST: gl.constexpr, FALLING: gl.constexpr,
+             LAYOUT: gl.constexpr):
+    # A bitonic network (Batcher, AFIPS 1968) along an axis of 2 ** BITS elements with ROWS before and REST behind it.
+    index = place
+    for stage in gl.static_range(1, BITS + 1):
+        for turn in gl.static_range(0, stage):
+            key, index = exchanged_(
+                key, index, place, stage, stage - 1 - turn,
+                [ROWS * 2 ** (BITS - stage + turn), 2, REST * 2 ** (stage - 1 - turn)], FALLING, LAYOUT,
+            )
+    return key, index
+""",
+    "key_": """\
+@gluon.jit
+def key_(x, INTEGER: gl.constexpr):
+    # Integers in the order of the numbers; NaN is greater than any of them.
+    GREATEST: gl.constexpr = 2 ** (INTEGER.primitive_bitwidth - 1) - 1
+    bits = x.to(INTEGER, bitcast=True)
+    return gl.where(x != x, GREATEST, gl.where(bits < 0, bits ^ GREATEST, bits))
+
+
+@gluon.jit
+def value_(key, FLOAT: gl.constexpr):
+    GREATEST: gl.constexpr = 2 ** (FLOAT.primitive_bitwidth - 1) - 1
+    return gl.where(key < 0, key ^ GREATEST, key).to(FLOAT, bitcast=True)
+""",
     "floordiv_": """\
 @gluon.jit
 def floordiv_(a, b):

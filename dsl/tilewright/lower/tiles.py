@@ -147,6 +147,8 @@ def compute_text(
             return bits if op == "randint" else f"uniform_({bits})"
         case "argmax" | "argmin":
             return _position(stmt, args[0], sources[0], constants)
+        case "sort" | "argsort":
+            return _ordered(stmt, args[0], sources[0], layout, constants)
         case _ if op in ir.SCANS:
             constants.helper(_SCANS[op])
             narrow = dtype in (f16, bf16)
@@ -213,17 +215,39 @@ def _key(seed: int) -> str:
     return f"gl.to_tensor({seed}).to(gl.int64)"
 
 
+def _ordered(stmt: ir.Compute, operand: str, source: TileType, layout: str, constants: Constants) -> str:
+    """The elements along an axis in order, or where they come from."""
+    assert stmt.axis is not None
+    constants.helper("ordered_")
+    place = _places(stmt.axis, source, constants)
+    extent, dtype = source.shape[stmt.axis], source.dtype
+    rows, rest = math.prod(source.shape[: stmt.axis]), math.prod(source.shape[stmt.axis + 1 :])
+    key, back = operand, "{}"
+    if dtype.is_float:
+        constants.helper("key_")
+        key, back = f"key_({operand}, gl.int{dtype.bits})", f"value_({{}}, gl.{dtype.gluon})"
+    network = f"ordered_({key}, {place}, {rows}, {extent.bit_length() - 1}, {rest}, {stmt.reverse}, {layout})"
+    return f"{network}[1]" if stmt.op == "argsort" else back.format(f"{network}[0]")
+
+
 def _position(stmt: ir.Compute, operand: str, source: TileType, constants: Constants) -> str:
     """The index of an extreme along an axis: a reduction of pairs of element and index."""
     assert stmt.axis is not None and source.layout is not None
     constants.helper(f"{stmt.op}_")
-    rank, whole = len(source.shape), constants.layout(source.layout)
-    index = f"gl.arange(0, {source.shape[stmt.axis]}, layout={constants.layout(along(source.layout, stmt.axis, rank))})"
-    if rank > 1:
-        index = f"{index}[{', '.join(':' if d == stmt.axis else 'None' for d in range(rank))}]"
-        index = f"gl.full({_shape(source.shape)}, 0, gl.int32, {whole}) + {index}"
+    index = _places(stmt.axis, source, constants)
     keep = ", keep_dims=True" if stmt.keep else ""
     return f"gl.reduce(({operand}, {index}), {stmt.axis}, {stmt.op}_{keep})[1]"
+
+
+def _places(axis: int, source: TileType, constants: Constants) -> str:
+    """The index of each element along an axis."""
+    assert source.layout is not None
+    rank, whole = len(source.shape), constants.layout(source.layout)
+    index = f"gl.arange(0, {source.shape[axis]}, layout={constants.layout(along(source.layout, axis, rank))})"
+    if rank == 1:
+        return index
+    index = f"{index}[{', '.join(':' if d == axis else 'None' for d in range(rank))}]"
+    return f"gl.full({_shape(source.shape)}, 0, gl.int32, {whole}) + {index}"
 
 
 def along(layout: DistributedLayout, axis: int, rank: int) -> DistributedLayout:

@@ -20,7 +20,7 @@ from .lanes import INSIDE, Edge, Lanes, Past, build, joined, matched, moved, ren
 from .masks import Atom, Index, Mask, combined, compared, shifted
 from .memory import Memory, is_stale
 from .numbers import ANYTHING, FINITE, NATURAL, NOTHING, Number, apply, constant, loaded, scalar, total
-from .products import product_lanes, product_uses
+from .products import operand_name, product_lanes, product_uses
 from .updates import update_lanes
 from .uses import EXTREMES, Clash, Use
 
@@ -207,6 +207,8 @@ class Flow(Memory):
                 return self._reduced(stmt, stmt.op, first, stmt.axis % len(shapes[0]), names[0])
             case "cumsum" | "cumprod" | "cummax" | "cummin" if stmt.axis is not None:
                 return self._scanned(stmt, first, stmt.axis % len(shapes[0]), names[0])
+            case "sort" | "argsort" if stmt.axis is not None:
+                return self._ordered(stmt, first, stmt.axis % len(shapes[0]), names[0])
             case "expand_dims":
                 at = stmt.axis or 0
                 return moved(first, lambda a: a + (a >= at), stmt.span)
@@ -422,6 +424,12 @@ class Flow(Memory):
 
         return build(tile.edges, number, (tile,), stmt.span)
 
+    def _ordered(self, stmt: ir.Compute, tile: Lanes, axis: int, name: str) -> Lanes:
+        # Lanes past the edge must come last, as those that a minimum or maximum must not notice do.
+        kind = EXTREMES["max" if stmt.reverse else "min"]
+        self._use(stmt, kind, name, axis, tile, tile.along(axis), tile.at(INSIDE))
+        return uniform(NATURAL) if stmt.op == "argsort" else build(tile.edges, tile.at, (tile,), stmt.span)
+
     def _updated(self, stmt: ir.Scatter, tiles: Tiles) -> None:
         names = [stmt.src, *(i.name for i in (*stmt.index, stmt.mask) if isinstance(i, ir.TileRef))]
         parts = [tiles.get(n) or unknown(ANYTHING, "it has no value on some path") for n in names]
@@ -433,17 +441,9 @@ class Flow(Memory):
         self, stmt: ir.Mma | ir.Wgmma | ir.Tcgen05, a: Lanes | None, b: Lanes | None, acc: Lanes | None
     ) -> Lanes:
         left, right, into = (t or uniform(FINITE) for t in (a, b, acc))
-        name = "/".join(map(_named, (stmt.a, stmt.b)))
+        name = "/".join(map(operand_name, (stmt.a, stmt.b)))
         found = product_uses(stmt, name, left, right)
         self._uses.pop((id(stmt), name), None)
         if found:
             self._uses[id(stmt), name] = found
         return product_lanes(stmt, left, right, into)
-
-
-def _named(operand: str | ir.TileRef | ir.BufRef) -> str:
-    match operand:
-        case ir.TileRef(name=name) | ir.BufRef(buffer=name):
-            return name
-        case _:
-            return operand

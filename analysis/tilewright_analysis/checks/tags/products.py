@@ -13,6 +13,15 @@ from .numbers import ANYTHING, FINITE, Number, apply, total
 from .uses import Use
 
 
+def operand_name(operand: str | ir.TileRef | ir.BufRef) -> str:
+    """The tile or buffer that an operand is."""
+    match operand:
+        case ir.TileRef(name=name) | ir.BufRef(buffer=name):
+            return name
+        case _:
+            return operand
+
+
 def product_uses(stmt: ir.Stmt, name: str, left: Lanes, right: Lanes) -> list[Use]:
     """What lanes past the edges of the contraction contribute, told apart by the edges of either operand."""
     lower, upper = contracted(left, 1), contracted(right, 0)
