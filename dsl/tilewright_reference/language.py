@@ -65,6 +65,7 @@ DTYPES = frozenset((*CASTS.values(), "int8", "int16", "int32", "int64", "uint8")
 _OPTIONS = (
     "dim",
     "descending",
+    "stable",
     "keepdim",
     "min",
     "max",

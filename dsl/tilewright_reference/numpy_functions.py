@@ -177,14 +177,14 @@ class _Pair(NamedTuple):
     indices: Any
 
 
-def _argsort(x: Any, dim: int = -1, descending: bool = False) -> Any:
-    # NaN is the greatest, as for PyTorch; equal elements stay in their order.
+def _argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    # NaN is the greatest, as for PyTorch; equal elements always stay in their order.
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
 
 
-def _sort(x: Any, dim: int = -1, descending: bool = False) -> _Pair:
+def _sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> _Pair:
     index = _argsort(x, dim, descending)
     return _Pair(np.take_along_axis(x, index, dim), index)
 

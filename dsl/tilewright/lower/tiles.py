@@ -225,7 +225,9 @@ def _ordered(stmt: ir.Compute, operand: str, source: TileType, layout: str, cons
     key, back = operand, "{}"
     if dtype.is_float:
         constants.helper("key_")
-        key, back = f"key_({operand}, gl.int{dtype.bits})", f"value_({{}}, gl.{dtype.gluon})"
+        # Zeros of both signs are equal, so for their places they become one.
+        number = f"{operand} + 0.0" if stmt.op == "argsort" else operand
+        key, back = f"key_({number}, gl.int{dtype.bits})", f"value_({{}}, gl.{dtype.gluon})"
     network = f"ordered_({key}, {place}, {rows}, {extent.bit_length() - 1}, {rest}, {stmt.reverse}, {layout})"
     return f"{network}[1]" if stmt.op == "argsort" else back.format(f"{network}[0]")
 
