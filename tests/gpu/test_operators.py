@@ -118,6 +118,17 @@ def test_attention(torch: Any, dtype: str, sizes: tuple[int, int, int, int, int]
         close(kernels.attention(q, k, v, causal), exact, TYPES[dtype])
 
 
+def test_attention_in_a_window(torch: Any) -> None:
+    from tilewright import kernels
+
+    for length, size, window in ((1, 64, 1), (300, 64, 1), (515, 128, 100), (515, 96, 128), (700, 256, 5000)):
+        q, k, v = (torch.randn(2, 3, length, size, device="cuda").half() for _ in range(3))
+        behind = torch.arange(length, device="cuda")[:, None] - torch.arange(length, device="cuda")
+        seen = (behind >= 0) & (behind < window)
+        exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=seen)
+        close(kernels.attention(q, k, v, causal=True, window=window), exact, 10)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_products_in_parts_and_batches(torch: Any, dtype: str) -> None:
     from tilewright import kernels

@@ -76,14 +76,15 @@ def _products(t: str) -> Iterator[Entry]:
         for part in configurations.PART_LENGTHS:
             yield "gemm", "parts_nn", {**values, "PART": part, "T": t}
             yield "gemm", "parts_nt", {**values, "PART": part, "T": t}
-    for values in configurations.GROUPED:
-        yield "grouped", "grouped", {**values, "T": t}
-    for values in configurations.GATED:
-        yield "grouped", "grouped_gated", {**values, "T": t}
+    for shares in configurations.SHARES:
+        for values in configurations.GROUPED:
+            yield "grouped", "grouped", {**values, "S": shares, "T": t}
+        for values in configurations.GATED:
+            yield "grouped", "grouped_gated", {**values, "S": shares, "T": t}
 
 
 def _attention(t: str) -> Iterator[Entry]:
     for head in configurations.HEADS:
-        for causal in (False, True):
+        for mask in configurations.MASKS:
             for shared_by in configurations.SHARED_BY:
-                yield "flash_attention", "attention", {**configurations.of_attention(head, causal, shared_by), "T": t}
+                yield "flash_attention", "attention", {**configurations.of_attention(head, mask, shared_by), "T": t}

@@ -119,9 +119,15 @@ GATED = (
 """The same with two products of the same rows."""
 
 
+SHARES = (1, 2, 4, 8, 16)
+"""Programs that share the rows of an expert."""
+
+
 def of_groups(choices: tuple[Mapping[str, int], ...], rows: int, experts: int) -> Mapping[str, int]:
-    """The tile for that many rows over all experts."""
-    return choices[min(len(choices) - 1, sum(rows > least * experts for least in (64, 256)))]
+    """The tile for that many rows over all experts, and programs for twice the rows that an expert has on average."""
+    values = choices[min(len(choices) - 1, sum(rows > least * experts for least in (64, 256)))]
+    blocks = -(-2 * rows // (experts * values["BM"]))
+    return {**values, "S": max(s for s in SHARES if s == 1 or s <= blocks)}
 
 
 HEADS = (64, 96, 128, 256)
@@ -142,11 +148,14 @@ _ATTENTION: Mapping[tuple[int, bool], Mapping[str, int]] = {
 }
 
 
-def of_attention(head: int, causal: bool, shared_by: int) -> Mapping[str, int]:
+MASKS = ("full", "causal", "window")
+
+
+def of_attention(head: int, mask: str, shared_by: int) -> Mapping[str, int]:
     """Compile-time values for heads of one of `HEADS`, of which one of `SHARED_BY` share keys and values."""
-    base = {"D": head, "GROUP": shared_by, "MASK": int(causal)}
+    base = {"D": head, "GROUP": shared_by, "MASK": MASKS.index(mask)}
     defaults = {"BM": 128, "BN": 128, "STAGES": 2, "CONSUMERS": 2, "TURNS": 0, "PERSISTENT": 0}
-    return {**base, **defaults, **_ATTENTION[head, causal]}
+    return {**base, **defaults, **_ATTENTION[head, mask != "full"]}
 
 
 def of_group_norm(length: int) -> Mapping[str, int]:

@@ -20,17 +20,20 @@ T = tw.element_types(bf16, f16)
 )
 def grouped(
     X: Global[T, R, K], W: Global[T, E, K, N], OFFSETS: Global[i32, E + 1], Y: Global[T, R, N],
-    *, BM: Const = 64, BN: Const = 128, BK: Const = 64, STAGES: Const = 4,
+    *, BM: Const = 64, BN: Const = 128, BK: Const = 64, STAGES: Const = 4, S: Const = 4,
 ):  # fmt: skip
     tw.assume(K % 8 == 0)
     tw.assume(N % 8 == 0)
+    tw.assume(R < 2**30)
     tw.assume(OFFSETS[0] == 0)
     tw.assume(OFFSETS[E] == R)
     tw.assume(lambda e: OFFSETS[e] <= OFFSETS[e + 1])
-    for e, pn in tw.tiles(E, tw.cdiv(N, BN)):
+    # S programs take the tiles of an expert in turns, so that one with many rows does not keep a few waiting.
+    for p, pn in tw.tiles(E * S, tw.cdiv(N, BN)):
+        e = p // S
         start = tw.load(OFFSETS[e])
         end = tw.load(OFFSETS[e + 1])
-        for r in range(start, end, BM):
+        for r in range(start + p % S * BM, end, S * BM):
             acc = tw.zeros(f32, (BM, BN))
             for k in tw.pipeline(0, K, BK, stages=STAGES, roles="split"):
                 x = tw.load(X.tile((r, k), (BM, BK)), via="tma")
@@ -45,18 +48,21 @@ def grouped(
 def grouped_gated(
     X: Global[T, R, K], GATE: Global[T, E, K, N], UP: Global[T, E, K, N], OFFSETS: Global[i32, E + 1],
     Y: Global[T, R, N],
-    *, BM: Const = 64, BN: Const = 128, BK: Const = 64, STAGES: Const = 4,
+    *, BM: Const = 64, BN: Const = 128, BK: Const = 64, STAGES: Const = 4, S: Const = 4,
 ):  # fmt: skip
     """silu(X @ GATE) * (X @ UP) of each expert."""
     tw.assume(K % 8 == 0)
     tw.assume(N % 8 == 0)
+    tw.assume(R < 2**30)
     tw.assume(OFFSETS[0] == 0)
     tw.assume(OFFSETS[E] == R)
     tw.assume(lambda e: OFFSETS[e] <= OFFSETS[e + 1])
-    for e, pn in tw.tiles(E, tw.cdiv(N, BN)):
+    # S programs take the tiles of an expert in turns, so that one with many rows does not keep a few waiting.
+    for p, pn in tw.tiles(E * S, tw.cdiv(N, BN)):
+        e = p // S
         start = tw.load(OFFSETS[e])
         end = tw.load(OFFSETS[e + 1])
-        for r in range(start, end, BM):
+        for r in range(start + p % S * BM, end, S * BM):
             gate = tw.zeros(f32, (BM, BN))
             up = tw.zeros(f32, (BM, BN))
             for k in tw.pipeline(0, K, BK, stages=STAGES, roles="split"):

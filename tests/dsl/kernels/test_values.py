@@ -10,6 +10,7 @@ import pytest
 from dsl.kernels.test_kernels import unit
 from tilewright.expand import expand
 from tilewright.interpret import run
+from tilewright.kernels import configurations
 
 rng = np.random.default_rng(0)
 
@@ -24,17 +25,18 @@ def normal(*shape: int) -> Any:
     return rng.standard_normal(shape).astype(np.float16)
 
 
-@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("mask", configurations.MASKS)
 @pytest.mark.parametrize("group", [1, 2])
-def test_attention(causal: int, group: int) -> None:
-    q, k, v = normal(2 * group, 70, 64), normal(2, 90, 64), normal(2, 90, 64)
+def test_attention(mask: str, group: int) -> None:
+    q, k, v = normal(2 * group, 140, 64), normal(2, 150, 64), normal(2, 150, 64)
     out = np.zeros_like(q)
-    values: dict[str, int | str] = {"D": 64, "GROUP": group, "MASK": causal, "BN": 64}
-    results("attention", values, q, k, v, out, 0.3 * np.log2(np.e).item())
+    values: dict[str, int | str] = {"D": 64, "GROUP": group, "MASK": configurations.MASKS.index(mask), "BN": 64}
+    results("attention", values, q, k, v, out, 0.3 * np.log2(np.e).item(), 40)
     wide = [np.repeat(t.astype(float), group, 0) for t in (k, v)]
     scores = 0.3 * q.astype(float) @ wide[0].transpose(0, 2, 1)
-    if causal:
-        scores = np.where(np.arange(90) <= np.arange(70)[:, None], scores, -np.inf)
+    behind = np.arange(140)[:, None] - np.arange(150)
+    if mask != "full":
+        scores = np.where((behind >= 0) & ((mask == "causal") | (behind < 40)), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     want = weights / weights.sum(-1, keepdims=True) @ wide[1]
     np.testing.assert_allclose(out, want, rtol=2e-3, atol=4e-3)

@@ -250,6 +250,7 @@ def _with_digits(write: PointWrite, program: str, digits: tuple[Digit, ...]) -> 
         quotient[ex.Bin("//", number, count)] = digits[0][0]
     if len(digits) == 3:
         quotient[ex.Bin("//", number, ex.mul(digits[1][1], count))] = digits[0][0]
+        quotient[ex.Bin("//", ex.Bin("//", number, count), digits[1][1])] = digits[0][0]
         quotient[ex.Bin("%", ex.Bin("//", number, count), digits[1][1])] = digits[1][0]
 
     def change(e: ex.Expr) -> ex.Expr:
@@ -335,6 +336,13 @@ def _digits(
                 (ex.floordiv(within, length), n)
                 for n in counts
                 if isinstance(n, ex.Bin) and n.op == "cdiv" and isinstance(length := n.rhs, ex.Int)
+            ]
+            # Or a constant number of programs take the tiles of a segment in turns.
+            own += [
+                (ex.Bin("%", ex.floordiv(within, ex.Int(length)), n), n)
+                for n in counts
+                for length in write.shape
+                if isinstance(n, ex.Int) and length > 1
             ]
             for chosen in permutations(dict.fromkeys((*own, *tiles)), count):
                 for at in range(count + 1):

@@ -15,7 +15,7 @@ from tilewright.kernels.operators.registration import dense, hopper, kernel, ope
 _LOG2_E = 1.4426950408889634
 
 
-def _run_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
+def _run_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, window: int) -> Tensor:
     name = "tilewright.kernels.attention"
     if any(t.dtype not in (torch.float16, torch.bfloat16) or t.dtype != q.dtype for t in (q, k, v)):
         raise TypeError(f"{name} takes tensors of float16 or of bfloat16, not {q.dtype}, {k.dtype} and {v.dtype}")
@@ -32,6 +32,11 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) 
         )
     if not scale > 0:
         raise ValueError(f"{name} takes a scale above 0, not {scale}")
+    if window < 0 or (window and (not causal or queries > keys)):
+        raise ValueError(
+            f"{name} takes a window of at least 1 for causal masks of no more queries than keys, not {window} for "
+            f"{queries} queries and {keys} keys, {'causal' if causal else 'not causal'}"
+        )
     if not hopper(q.device):
         raise ValueError(f"{name} is for sm_90a, not {torch.cuda.get_device_name(q.device)}")
     if not keys or not q.numel():
@@ -45,24 +50,30 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) 
         k, v = (t.repeat_interleave(heads // shared // group, 1) for t in (k, v))
     q, k, v = (dense(t).view(-1, t.shape[2], head) for t in (q, k, v))
     out = torch.empty_like(q)
-    kernel("attention", q, **configurations.of_attention(head, causal, group))(q, k, v, out, scale * _LOG2_E)
+    mask = "window" if window else "causal" if causal else "full"
+    chosen = kernel("attention", q, **configurations.of_attention(head, mask, group))
+    chosen(q, k, v, out, scale * _LOG2_E, max(window, 1))
     return out.view(batch, heads, queries, head)[..., :size]
 
 
-def _like(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
+def _like(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, window: int) -> Tensor:
     head = next((d for d in configurations.HEADS if d >= q.shape[3]), q.shape[3])
     return q.new_empty((*q.shape[:3], head))[..., : q.shape[3]]
 
 
 _attention = operator(
-    "attention(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> Tensor", _run_attention, _like
+    "attention(Tensor q, Tensor k, Tensor v, bool causal, float scale, int window) -> Tensor", _run_attention, _like
 )
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, window: int | None = None
+) -> Tensor:
     """`softmax(q @ k.mT * scale) @ v` for heads of at most 256 elements; the scale is `head size ** -0.5` if not given.
 
     `q` is (batch, heads, queries, head size), `k` and `v` are (batch, heads, keys, head size) with as many heads or a
-    divisor of them. If causal, query i sees the keys up to number i.
+    divisor of them. If causal, query i sees the keys up to number i, and with a `window` only so many of the last.
     """
-    return _attention(q, k, v, causal, q.shape[-1] ** -0.5 if scale is None else scale)
+    if window is not None and window < 1:
+        raise ValueError(f"tilewright.kernels.attention takes a window of at least 1, not {window}")
+    return _attention(q, k, v, causal, q.shape[-1] ** -0.5 if scale is None else scale, window or 0)
