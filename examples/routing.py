@@ -11,7 +11,7 @@ T, E = tw.sizes("T", "E")  # tokens, experts
     warps=4,
     reference="""
     WEIGHT = softmax(LOGITS, 1).topk(4, dim=1).values
-    EXPERT = argsort(LOGITS, 1, descending=True, stable=True)[:, :4]
+    EXPERT = argsort(LOGITS, dim=1, descending=True, stable=True)[:, :4]
     """,
 )
 def routing(
