@@ -10,8 +10,9 @@ from tilewright.ir import expr as ex
 
 from ..report import Verdict
 from .functions import Functions, Plain
+from .grouped import ungrouped
 from .probe import probe
-from .question import Binder, Question
+from .question import Binder, Question, conjuncts
 from .ranges import holds_cheaply, interval, interval_env
 from .solver import Solver, in_range
 
@@ -141,7 +142,7 @@ class Decider:
     def knows(self, question: Question) -> bool:
         """True if the claim has been proved already, or follows from claims that have; nothing is solved."""
         plain, _ = _canonical(question.focused)
-        return not question.has_items and self._implied(plain) is not None
+        return not question.has_items and (self._implied(plain) or self._cheaply(plain)) is not None
 
     def complete(self, model: dict[str, int], sizes: Sequence[str], facts: Sequence[ex.Expr]) -> dict[str, int]:
         """`model` with small values for the sizes it lacks, such that all facts about sizes hold.
@@ -181,7 +182,7 @@ class Decider:
             self._quickly[question] = quick
             _remember(question, quick)
             if quick.how == "z3" and quick.verdict == "proved":
-                for part in _conjuncts(question.claim):
+                for part in conjuncts(question.claim):
                     self._weaker.setdefault(part, []).append(question)
         return quick
 
@@ -191,20 +192,22 @@ class Decider:
         def weaker(known: Question) -> bool:
             return all(b in question.binders for b in known.binders) and all(f in question.facts for f in known.facts)
 
-        parts = _conjuncts(question.claim)
+        parts = conjuncts(question.claim)
         if all(any(weaker(known) for known in self._weaker.get(part, ())) for part in parts):
             return Decision("proved", "z3")
         return None
 
     def _try(self, question: Question) -> Decision:
-        how = holds_cheaply(question)
-        if how and self._divisors_positive(question):
-            # (An interval of an expression with a zero divisor means nothing.)
-            return Decision("proved", how)
+        without = ungrouped(question)
+        asked = question if without is None else without[0]
+        if (cheap := self._cheaply(asked)) is not None:
+            return cheap
         if any(_breaks(question, m) for m in self._models):
             return Decision("refuted", "z3")
         reason = ""
-        for attempt in _forms(question):
+        attempts = [(attempt, asked) for attempt in _forms(asked)]
+        attempts += [(attempt, question) for attempt in _forms(question)] if without is not None else []
+        for attempt, of in attempts:
             if self.cancelled():
                 return Decision("unknown", missing="cancelled")
             reply = self._z3().solve(attempt, min(_SHORT, self._effort), minimize=False)
@@ -212,12 +215,22 @@ class Decider:
             if reply.answer == "holds":
                 return Decision("proved", "z3")
             if reply.model is not None:
-                model = reply.model if attempt is question else _with_sizes(question, reply.model)
+                model = reply.model if attempt is of else _with_sizes(of, reply.model)
+                if without is not None and of is asked:
+                    model = without[1](model)
                 if attempt is question or _breaks(question, model):
                     # What shows one claim to be wrong often shows another to be, at the same place.
                     self._models.appendleft(model)
                     return Decision("refuted", "z3")
         return Decision("unknown", missing=reason)
+
+    def _cheaply(self, question: Question) -> Decision | None:
+        """Proved without a solver, or None."""
+        without = ungrouped(question)
+        asked = question if without is None else without[0]
+        how = holds_cheaply(asked)
+        # (An interval of an expression with a zero divisor means nothing.)
+        return Decision("proved", how) if how and self._divisors_positive(asked) else None
 
     def _decide(self, question: Question) -> Decision:
         # Most claims hold, and then a short proof is cheapest. Small examples are for the others.
@@ -270,16 +283,6 @@ class Decider:
         if not (facts and broken and _within(question, env)):
             return Decision("unknown", missing="the solver's example does not evaluate to a violation")
         return Decision("refuted", how, env)
-
-
-def _conjuncts(claim: ex.Expr) -> list[ex.Expr]:
-    match claim:
-        case ex.Bin("and", lhs, rhs):
-            return [*_conjuncts(lhs), *_conjuncts(rhs)]
-        case ex.Int(value) if value:
-            return []
-        case _:
-            return [claim]
 
 
 def _with_sizes(question: Question, model: dict[str, int]) -> dict[str, int]:

@@ -157,3 +157,14 @@ def conjunction(parts: Iterable[ex.Expr]) -> ex.Expr:
             return ex.Int(0)
         result = part if result == ex.Int(1) else ex.Bin("and", result, part)
     return result
+
+
+def conjuncts(claim: ex.Expr) -> list[ex.Expr]:
+    """The parts of a claim that all must hold; none if it is true as it stands."""
+    match claim:
+        case ex.Bin("and", lhs, rhs):
+            return [*conjuncts(lhs), *conjuncts(rhs)]
+        case ex.Int(value) if value:
+            return []
+        case _:
+            return [claim]

@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.ir import expr as ex
 
-from .question import Question
+from .question import Question, conjuncts
 
 Interval = tuple[int | None, int | None]  # inclusive; None is unbounded
 ANY: Interval = (None, None)
@@ -230,15 +230,22 @@ def divisor(e: ex.Expr, known: Mapping[str, int]) -> int:
 
 def holds_cheaply(question: Question) -> str:
     """Why the claim holds, in a word, if intervals or divisors show it; else empty."""
-    claim = question.claim
-    if interval(claim, interval_env(question)) == (1, 1):
-        return "intervals"
+    env = interval_env(question)
     known = known_divisors(question.facts)
     for b in question.binders:
         if b.bounded:
             known[b.name] = gcd(divisor(b.lo, known), b.step)
-    match claim:
-        case ex.Bin("==", ex.Bin("%", value, ex.Int(m)), ex.Int(0)) if m > 0 and divisor(value, known) % m == 0:
-            return "divisibility"
-        case _:
-            return ""
+
+    def why(claim: ex.Expr) -> str:
+        if interval(claim, env) == (1, 1):
+            return "intervals"
+        match claim:
+            case ex.Bin("==", ex.Bin("%", value, ex.Int(m)), ex.Int(0)) if m > 0 and divisor(value, known) % m == 0:
+                return "divisibility"
+            case ex.Bin("<=", x, ex.Bin("max", a, b)) if x in (a, b):
+                return "intervals"
+            case _:
+                return "assumptions" if claim in question.facts else ""
+
+    reasons = [why(part) for part in conjuncts(question.claim)]
+    return (reasons[0] if reasons else "intervals") if all(reasons) else ""
