@@ -119,7 +119,9 @@ def _row(e: ex.Expr) -> tuple[Grouped, ex.Expr] | None:
 
 def _column(e: ex.Expr) -> tuple[Grouped, ex.Expr] | None:
     match e:
-        case ex.Bin("//", rest, ex.Bin("min", ex.Int(), ex.Bin("-", _, first)) as height):
+        case ex.Bin("//", rest, ex.Bin("min", ex.Int(), ex.Bin("-", _, first)) as height) | ex.Bin(
+            "//", rest, ex.Bin("min", ex.Bin("-", _, first), ex.Int()) as height
+        ):
             found = _matched(first, rest, height)
             return (found, found.column) if found is not None else None
         case _:
@@ -129,11 +131,20 @@ def _column(e: ex.Expr) -> tuple[Grouped, ex.Expr] | None:
 def _matched(first: ex.Expr, rest: ex.Expr, height: ex.Expr) -> Grouped | None:
     match first, rest, height:
         case (
-            ex.Bin("*", ex.Bin("//", program, ex.Bin("*", ex.Int(a), columns) as size), ex.Int(b)),
+            ex.Bin("*", ex.Bin("//", program, size), ex.Int(a)),
             ex.Bin("%", other, modulus),
-            ex.Bin("min", ex.Int(c), ex.Bin("-", rows, less)),
-        ) if a == b == c >= 1 and other == program and modulus == size and less == first:
-            return Grouped(program, rows, columns, a)
+            ex.Bin("min", ex.Int(b), ex.Bin("-", rows, less)) | ex.Bin("min", ex.Bin("-", rows, less), ex.Int(b)),
+        ) if a == b >= 1 and other == program and modulus == size and less == first:
+            columns = _other_factor(size, a)
+            return None if columns is None else Grouped(program, rows, columns, a)
+        case _:
+            return None
+
+
+def _other_factor(product: ex.Expr, factor: int) -> ex.Expr | None:
+    match product:
+        case ex.Bin("*", ex.Int(value), other) | ex.Bin("*", other, ex.Int(value)) if value == factor:
+            return other
         case _:
             return None
 
