@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.ir import nodes as ir
 from tilewright_analysis.async_.alike import explore_alike
 from tilewright_analysis.async_.model import AsyncOutcome, AsyncResult, Budget
 
@@ -32,7 +33,10 @@ def check(context: KernelContext) -> Iterator[Obligation]:
     # Tags last: where the order of accesses is wrong, they follow from it.
     result = explored(context)
     for outcome in sorted(result.outcomes, key=lambda o: _FAMILIES[o.code[2]] == "tags"):
-        if outcome.verdict == "unknown" and (decided := _stops(context, result, outcome)) is not None:
+        decided = None
+        if outcome.verdict == "unknown":
+            decided = _stops(context, result, outcome) or _made_of_neighbours(context, outcome)
+        if decided is not None:
             yield decided
             continue
         yield _obligation(context, outcome, said)
@@ -55,6 +59,16 @@ def _stops(context: KernelContext, result: AsyncResult, o: AsyncOutcome) -> Obli
     for text, example in filter(None, shown):
         return refuted(context, o.code, "tags", o.what, o.span, text, example=example, how="a run over all of it")
     return None
+
+
+def _made_of_neighbours(context: KernelContext, o: AsyncOutcome) -> Obligation | None:
+    """A store of what was made of several places of a tensor, if these lie at known distances from where it goes."""
+    from .tags.neighbours import placed
+
+    if o.code != "TW103":
+        return None
+    stores = (s for s in ir.walk(context.kernel.body) if f"statement {id(s)}" == o.subject)
+    return next((placed(context, o.what, s) for s in stores), None)
 
 
 def explored(context: KernelContext) -> AsyncResult:

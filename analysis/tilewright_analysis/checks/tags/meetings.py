@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilewright.ir import expr as ex
 
+from ...async_ import forms
 from ...context import KernelContext, Site
 from ...integers import Binder, conjunction
 from .stretches import Reduction, Stretch
@@ -24,9 +25,26 @@ def met(context: KernelContext, site: Site, one: Stretch, other: Stretch) -> Str
         return one
     if other.lost or other.met:
         return other
+    if _shifted(one, other):
+        return one
     pairs = ((one.dim, other.dim), (one.start, other.start), (one.length, other.length))
     equal = conjunction(ex.Bin("==", a, b) for a, b in pairs if a != b)
     return one if context.decider.proves(site.question(equal)) else replace(one, met=_text(one, other))
+
+
+def _shifted(one: Stretch, other: Stretch) -> bool:
+    """True for elements of one tensor at one distance that is no number of tiles, as in an autocorrelation.
+
+    Nobody loads a tensor twice for less; a tile of another iteration would be whole tiles away.
+    """
+    same = (one.tensor, one.axis, one.length, one.dim) == (other.tensor, other.axis, other.length, other.dim)
+    if not same or one.steps or other.steps or not isinstance(one.length, ex.Int):
+        return False
+    facts = forms.Facts.of(())
+    distance = forms.canonical(ex.sub(other.start, one.start), {}, facts)
+    moves = forms.canonical(one.start, {}, facts).names()
+    whole = distance.is_constant and distance.const % one.length.value == 0
+    return not whole and not any(n in moves for n in distance.names())
 
 
 def fixed_apart(values: Sequence[tuple[Stretch, ...]]) -> dict[Stretch, str]:
