@@ -70,7 +70,7 @@ def placed(context: KernelContext, what: str, store: ir.Stmt) -> Obligation | No
     store = site.stmt
     if not isinstance(store, ir.Store):
         return None
-    value = _Origins(flat).run().get(store.src)
+    value = _Origins(flat, store).run().get(store.src)
     extents = kernel.param(store.view.tensor).type.shape
     places = [(o, e) for o, e in zip(store.view.origin, extents, strict=True) if not isinstance(o, ir.TileRef)]
     if value is None or len(places) < len(extents):
@@ -118,11 +118,18 @@ def _question(store: Site, load: Site, claim: ex.Expr) -> Question:
 class _Origins:
     """Follows what tiles are made of through a plain kernel."""
 
-    def __init__(self, context: KernelContext) -> None:
+    def __init__(self, context: KernelContext, store: ir.Stmt) -> None:
         self._context = context
         self._sites: dict[int, Site] = {}
         for site in context.sites:
             self._sites.setdefault(id(site.stmt), site)
+        # What a loop around the store carries may come from another of its iterations.
+        self._carried = {
+            name
+            for loop in ir.walk(context.kernel.body)
+            if isinstance(loop, ir.For | ir.While | ir.Programs) and any(s is store for s in ir.walk(loop.body))
+            for name in defined(loop.body) & _defined_outside(context.kernel.body, loop)
+        }
 
     def run(self) -> dict[str, Value | None]:
         """By tile what it is made of; None where that is not followed. A name may stand for several values."""
@@ -131,7 +138,7 @@ class _Origins:
             before = dict(tiles)
             for stmt in ir.walk(self._context.kernel.body):
                 for name in defined((stmt,)) if not ir.children(stmt) else ():
-                    made = self._made(stmt, tiles)
+                    made = None if name in self._carried else self._made(stmt, tiles)
                     tiles[name] = made if name not in tiles else _either(tiles[name], made)
             if tiles == before:
                 return tiles
@@ -188,6 +195,11 @@ class _Origins:
     def _shape(self, name: str) -> tuple[int, ...]:
         kind = self._context.kernel.types[name]
         return kind.shape if isinstance(kind, TileType) else ()
+
+
+def _defined_outside(block: ir.Block, loop: ir.Stmt) -> set[str]:
+    inside = {id(s) for s in ir.walk((loop,))}
+    return {n for s in ir.walk(block) if id(s) not in inside and not ir.children(s) for n in defined((s,))}
 
 
 def _either(one: Value | None, other: Value | None) -> Value | None:
