@@ -27,6 +27,7 @@ class Placement(Tags):
             if not scattered and (summand := summand_of(self.program, done, p.outer)) is not None:
                 self.report.added(o, summand)
             else:
+                self._stops(s, p, o, cover)
                 self.report.unfollowed(s, p, o, cover)
         for cover in value.covers if not added else ():
             if self.complete(s, cover):
@@ -47,6 +48,7 @@ class Placement(Tags):
                 none = Cover(dim, 0, -1, (), self._around(p), "")
                 if added or dim in self.program.steps:
                     # Operands may count the same steps in two ways, and then one of them seems to be missing.
+                    self._stops(s, p, o, none)
                     self.report.unfollowed(s, p, o, none)
                 else:
                     self.report.incomplete(s, p, o, none, self._stops(s, p, o, none))

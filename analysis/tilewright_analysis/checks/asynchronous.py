@@ -46,19 +46,28 @@ def _stops(context: KernelContext, result: AsyncResult, o: AsyncOutcome) -> Obli
     """An open contraction that stops at ends of loops: proved if the rest is masked, refuted if a mask shows some of
     it and a run that it counts.
     """
+    from .tags.partition import in_parts
     from .tags.rest import left_out  # the flow of lanes reads what the engine found
     from .tags.shortened import shortened
 
     found = [end for store, ends in result.ends.items() if o.subject == f"statement {store}" for end in ends]
     if o.code != "TW102" or not found:
         return None
-    parts = [left_out(context, result, end, extent) for end, extent in found]
-    if all(parts) and all(p.adds_nothing for rest in parts for p in rest):
+    if len(found) == 1 and (parts := in_parts(context, o, *found[0])) is not None:
+        return parts
+    if o.subject in _added(context.kernel):
+        return None
+    rests = [left_out(context, result, end, extent) for end, extent in found]
+    if all(rests) and all(p.adds_nothing for rest in rests for p in rest):
         return proved(o.code, "tags", o.what, o.span, "exploration of all trip counts; the rest is masked")
-    shown = (shortened(context, rest) for rest in parts)
-    for text, example in filter(None, shown):
+    for text, example in filter(None, (shortened(context, rest) for rest in rests)):
         return refuted(context, o.code, "tags", o.what, o.span, text, example=example, how="a run over all of it")
     return None
+
+
+def _added(kernel: ir.Kernel) -> set[str]:
+    """Statements that add to what is there: all programs together are the sum."""
+    return {f"statement {id(s)}" for s in ir.walk(kernel.body) if isinstance(s, ir.Atomic | ir.Scatter) and s.op}
 
 
 def _made_of_neighbours(context: KernelContext, o: AsyncOutcome) -> Obligation | None:

@@ -18,7 +18,7 @@ from ...context import KernelContext
 from ...plain import plain
 from ...report import Counterexample
 from ..outcome import situation
-from .counterfactual import first_difference, trial_sizes
+from .counterfactual import Difference, first_difference, trial_sizes
 from .rest import Rest
 
 _SECONDS = 3.0
@@ -44,7 +44,7 @@ def shortened(context: KernelContext, parts: Iterable[Rest]) -> tuple[str, Count
     beyond = next((p for p in open_ if p.table is not None), None)
     dim = ex.show(first.extent)
     if beyond is not None and beyond.table is not None:
-        other = _cut_off(kernel, loop, beyond.extent, beyond.table)
+        other = cut_off(kernel, loop, beyond.extent, beyond.table)
         repaired = "without them"
         said = (
             f"Tiles of the loop over {loop.var} reach past {ex.show(beyond.table)}, where the table ends it, and what "
@@ -55,12 +55,7 @@ def shortened(context: KernelContext, parts: Iterable[Rest]) -> tuple[str, Count
         repaired = f"with all of [0, {dim})"
         sides = " and ".join("begins too late" if p.before else "ends too early" for p in open_)
         said = f"The loop over {loop.var} {sides}: it leaves out elements of [0, {dim}) that the mask lets count."
-    seconds = min(_SECONDS, context.seconds_left())
-    try:
-        kernel, other = expand_policies(kernel), expand_policies(other)
-    except ExpansionError:
-        return None
-    found = first_difference(kernel, other, trial_sizes(kernel), seconds, _differ, most=_RUNS)
+    found = difference(context, kernel, other)
     if found is None:
         return None
     example = Counterexample(
@@ -76,6 +71,16 @@ def shortened(context: KernelContext, parts: Iterable[Rest]) -> tuple[str, Count
     return text, example
 
 
+def difference(context: KernelContext, kernel: ir.Kernel, other: ir.Kernel) -> Difference | None:
+    """Where two plain kernels differ by more than roundings; what the other makes no number says nothing."""
+    try:
+        kernel, other = expand_policies(kernel), expand_policies(other)
+    except ExpansionError:
+        return None
+    seconds = min(_SECONDS, context.seconds_left())
+    return first_difference(kernel, other, trial_sizes(kernel), seconds, _differ, most=_RUNS)
+
+
 def _longer(kernel: ir.Kernel, loop: ir.For, parts: Iterable[Rest]) -> ir.Kernel:
     """The kernel with a loop over all of what it leaves out."""
     lo, hi = loop.lo, loop.hi
@@ -89,7 +94,7 @@ def _longer(kernel: ir.Kernel, loop: ir.For, parts: Iterable[Rest]) -> ir.Kernel
     return kernel.with_body(ir.rewrite(kernel.body, extended))
 
 
-def _cut_off(kernel: ir.Kernel, loop: ir.For, extent: ex.Expr, end: ex.Expr) -> ir.Kernel:
+def cut_off(kernel: ir.Kernel, loop: ir.For, extent: ex.Expr, end: ex.Expr) -> ir.Kernel:
     """The kernel with zeros for what is loaded in a loop from the place `end` of a dimension on."""
     types: dict[str, Type] = dict(kernel.types)
     loads = {id(s) for s in ir.walk(loop.body)}
@@ -122,7 +127,7 @@ def _cut_off(kernel: ir.Kernel, loop: ir.For, extent: ex.Expr, end: ex.Expr) -> 
 
 
 def _differ(got: Array, want: Array) -> Array:
-    """Elements that are not about the same; what the longer loop makes no number says nothing."""
+    """Elements that are not about the same."""
     with np.errstate(all="ignore"):
         near = np.abs(got - want) <= _ROUNDING * (1.0 + np.abs(want))
     return ~near & ~np.isnan(want) & (got != want)
