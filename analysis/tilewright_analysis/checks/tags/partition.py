@@ -148,26 +148,26 @@ def _twice(
     context: KernelContext, parts: Parts, loop: ir.For, extent: ex.Expr
 ) -> tuple[str, Counterexample] | None:  # fmt: skip
     """An element that two parts have, where a run shows that the tile that reaches into the next part counts there."""
-    found = next(((sizes, again) for sizes, _, again in _wrong(context, parts, extent) if again), None)
     kernel = plain(context.written)
     loops = [s for s in ir.walk(kernel.body) if isinstance(s, ir.For) and s.span == loop.span]
-    if found is None or len(loops) != 1:
+    if len(loops) != 1 or not any(again for _, _, again in _wrong(context, parts, extent)):
         return None
     differs = difference(context, kernel, cut_off(kernel, loops[0], extent, loops[0].hi))
-    if differs is None:
+    again = None if differs is None else _wrong_at(parts, extent, differs.sizes)[1]
+    if differs is None or again is None:
         return None
-    (sizes, again), dim = found, ex.show(extent)
+    (at, number), dim = again, ex.show(extent)
     text = (
-        f"Part {again[1]} of [0, {dim}) does not stop at its end, where no tile of {parts.step} ends: {dim} = {again[0]} "
-        f"is in the next part, too. {differs.where} becomes {differs.got:.6g}, and {differs.repaired:.6g} if it does."
+        f"Part {number} of [0, {dim}) does not stop at its end, where no tile of {parts.step} ends: {dim} = {at} is in "
+        f"the next part, too. {differs.where} becomes {differs.got:.6g}, and {differs.repaired:.6g} if it does."
     )
-    return text, Counterexample(sizes=sizes, values={"in two parts": f"{dim} = {again[0]}"}, replayed=True)
+    return text, Counterexample(sizes=differs.sizes, values={"in two parts": f"{dim} = {at}"}, replayed=True)
 
 
 def _wrong(
     context: KernelContext, parts: Parts, extent: ex.Expr
 ) -> Iterator[tuple[Mapping[str, int], list[int], tuple[int, int] | None]]:
-    """Small sizes with the elements that no part has, and one that two have, with the number of the first of them."""
+    """What is wrong with the parts at small sizes."""
     kernel, unit = context.kernel, known_divisors(context.assumptions)
     first: list[dict[str, int]] = []
     if isinstance(extent, ex.Size):
@@ -177,17 +177,22 @@ def _wrong(
         more = [n * count * parts.step + rest for n in (1, 2) for rest in (0, least[extent.name], parts.step)]
         first = [{**least, extent.name: -(-n // least[extent.name]) * least[extent.name]} for n in more]
     for sizes in islice(trial_sizes(kernel, first), _TRIES):
-        taken: dict[int, int] = {}
-        again: tuple[int, int] | None = None
-        whole = ex.evaluate(extent, sizes)
-        for n in range(min(ex.evaluate(parts.count, sizes), _MOST_PARTS)):
-            begin, end = (ex.evaluate(e, sizes) for e in parts.at(ex.Int(n)))
-            for k in range(max(0, begin), min(end, whole)):
-                again = again or ((k, taken[k]) if k in taken else None)
-                taken.setdefault(k, n)
         if context.seconds_left() <= 0:
             return
-        yield sizes, [k for k in range(whole) if k not in taken], again
+        yield sizes, *_wrong_at(parts, extent, sizes)
+
+
+def _wrong_at(parts: Parts, extent: ex.Expr, sizes: Mapping[str, int]) -> tuple[list[int], tuple[int, int] | None]:
+    """Elements that no part has; and one that two have, with the number of the first of them."""
+    taken: dict[int, int] = {}
+    again: tuple[int, int] | None = None
+    whole = ex.evaluate(extent, sizes)
+    for n in range(min(ex.evaluate(parts.count, sizes), _MOST_PARTS)):
+        begin, end = (ex.evaluate(e, sizes) for e in parts.at(ex.Int(n)))
+        for k in range(max(0, begin), min(end, whole)):
+            again = again or ((k, taken[k]) if k in taken else None)
+            taken.setdefault(k, n)
+    return [k for k in range(whole) if k not in taken], again
 
 
 def _written(e: ex.Expr) -> str:
