@@ -108,7 +108,7 @@ def largest_filling(
 GROUPED = (
     {"BM": 64, "BN": 128, "BK": 64, "STAGES": 5, "warps": 4},
     {"BM": 128, "BN": 128, "BK": 64, "STAGES": 5, "warps": 8},
-    {"BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "warps": 8},
+    {"BM": 128, "BN": 256, "BK": 64, "STAGES": 3, "warps": 8},
 )
 """Tiles of grouped products, from those for few rows of an expert on."""
 

@@ -172,7 +172,7 @@ def memory() -> Iterator[Case]:
     yield Case("memory", "rotary bf16", "4×32×4096×128", heads, kernels.rotary, _rotary,
                lambda x, c, s: _rotary(x.double(), c.double(), s.double()), moved=4 * 4 * 32 * 4096 * 128)  # fmt: skip
     yield Case("memory", "quantize bf16 to fp8", "8192×4096", lambda: (normal(8192, 4096, BRAIN),),
-               lambda x: kernels.quantize(x)[0], _quantized, _quantized, moved=3 * 8192 * 4096)  # fmt: skip
+               lambda x: kernels.quantize(x)[0], _quantized, _quantized, moved=3 * 8192 * 4096, tolerance=0.08)  # fmt: skip
 
 
 def _rotary(x: Any, cos: Any, sin: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tilewright.kernels import configurations
@@ -15,6 +16,8 @@ from tilewright.kernels.operators.registration import dense, hopper, kernel, ope
 
 _ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
 _HALVES = (torch.float16, torch.bfloat16)
+_WORTH_COPYING = 2**27
+"""Multiplications from which on copies with rows of multiples of 16 bytes gain more than they take."""
 
 
 def _check_product(name: str, a: Tensor, b: Tensor, depth: int) -> None:
@@ -34,9 +37,12 @@ def _product(a: Tensor, b: Tensor, transposed: bool) -> Tensor:
         return out
     if not k:
         return out.zero_()
-    if k % 8 or n % 8 or not hopper(a.device):
+    if not hopper(a.device) or ((k % 8 or n % 8) and m * n * k < _WORTH_COPYING):
         kernel("gemm_any", a)(a, dense(b.t()) if transposed else b, out)
         return out
+    if k % 8 or n % 8:
+        # Zeros add nothing, and what comes of them is left out.
+        return dense(_product(_padded(a, -1), _padded(b, -1, -2), transposed)[:, :n])
     count = processors(a.device)
     parts = configurations.of_parts(m, n, k, count)
     if parts is not None:
@@ -46,6 +52,11 @@ def _product(a: Tensor, b: Tensor, transposed: bool) -> Tensor:
         return out
     kernel("gemm_nt" if transposed else "gemm_nn", a, **configurations.of_product(m, n, k, count))(a, b, out)
     return out
+
+
+def _padded(x: Tensor, *dimensions: int) -> Tensor:
+    """The tensor with zeros up to multiples of 8 along these dimensions, the last or the last two."""
+    return F.pad(x, [n for d in dimensions for n in (0, -x.shape[d] % 8)])
 
 
 def _turned(b: Tensor) -> bool:
@@ -79,14 +90,14 @@ def _run_linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Ten
         raise ValueError(f"activation is one of {', '.join(_ACTIVATIONS)}, not {activation!r}")
     a = dense(x.reshape(prod(x.shape[:-1]), x.shape[-1]))
     (m, k), n = a.shape, weight.shape[0]
-    if k % 8 or n % 8 or not m or not k or not hopper(x.device):
-        raise ValueError(
-            f"tilewright.kernels.linear takes depths and widths that are multiples of 8, on sm_90a, not {k} and {n}"
-        )
-    out = a.new_empty((m, n))
-    chosen = configurations.of_product(m, n, k, processors(x.device))
+    if not m or not k or not hopper(x.device):
+        raise ValueError(f"tilewright.kernels.linear takes rows that are not empty, on sm_90a, not {m} of {k} elements")
+    if k % 8 or n % 8:
+        a, weight, bias = _padded(a, -1), _padded(weight, -1, -2), _padded(bias, -1)
+    out = a.new_empty((m, weight.shape[0]))
+    chosen = configurations.of_product(m, weight.shape[0], a.shape[1], processors(x.device))
     kernel("linear", x, ACT=_ACTIVATIONS[activation], **chosen)(a, dense(weight), dense(bias), out)
-    return out.view(*x.shape[:-1], n)
+    return dense(out[:, :n]).view(*x.shape[:-1], n)
 
 
 _linear = operator(
@@ -97,7 +108,7 @@ _linear = operator(
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "none") -> Tensor:
-    """`activation(x @ weight.T + bias)`; "none", "relu", "gelu" or "silu". Depth and width are multiples of 8."""
+    """`activation(x @ weight.T + bias)`; "none", "relu", "gelu" or "silu"."""
     return _linear(x, weight, bias, activation)
 
 
@@ -107,10 +118,10 @@ def _run_bmm(a: Tensor, b: Tensor) -> Tensor:
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise ValueError(f"tilewright.kernels.bmm cannot multiply {tuple(a.shape)} and {tuple(b.shape)}")
     (batch, m, k), n = a.shape, b.shape[2]
-    if k % 8 or n % 8 or not k or not hopper(a.device):
-        raise ValueError(
-            f"tilewright.kernels.bmm takes depths and widths that are multiples of 8, on sm_90a, not {k} and {n}"
-        )
+    if not k or not hopper(a.device):
+        raise ValueError(f"tilewright.kernels.bmm takes depths of at least 1, on sm_90a, not {k}")
+    if k % 8 or n % 8:
+        return dense(_run_bmm(_padded(a, -1), _padded(b, -1, -2))[:, :, :n])
     out = a.new_empty((batch, m, n))
     if out.numel():
         turned = _turned(b)
@@ -125,5 +136,5 @@ _bmm = operator("bmm(Tensor a, Tensor b) -> Tensor", _run_bmm, lambda a, b: a.ne
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    """`a[i] @ b[i]` for every i; sums in f32. Depth and width are multiples of 8."""
+    """`a[i] @ b[i]` for every i; sums in f32."""
     return _bmm(a, b)
