@@ -187,8 +187,8 @@ def of_rows(operation: str, columns: int) -> Mapping[str, int]:
 
 def of_cross_entropy(columns: int) -> Mapping[str, int]:
     """As `of_rows`, for one row in a tile."""
-    values = of_rows("softmax", columns)
-    return {"BN": values["BN"], "warps": values["warps"]}
+    width = 1 << max(5, (columns - 1).bit_length())
+    return {"BN": width, "warps": 1 if width <= 1024 else min(4, width // 1024) if width < LONGEST_ROW else 8}
 
 
 _ROWS: Mapping[str, Mapping[int, tuple[int, int]]] = {

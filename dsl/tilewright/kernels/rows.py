@@ -16,7 +16,7 @@ def softmax(X: Global[T, M, N], OUT: Global[T, M, N], *, R: Const = 1, BN: Const
     for i in tw.tiles(tw.cdiv(M, R)):
         x = tw.load(X.tile((i * R, 0), (R, BN)), other=-tw.inf).to(f32)
         e = tw.exp(x - tw.max(x, axis=1, keep_dims=True))
-        tw.store(OUT.tile((i * R, 0), (R, BN)), (e / tw.sum(e, axis=1, keep_dims=True)).to(T))
+        tw.store(OUT.tile((i * R, 0), (R, BN)), (e * (1.0 / tw.sum(e, axis=1, keep_dims=True))).to(T))
 
 
 @tw.kernel(target="sm_80", warps=4, reference="OUT = log_softmax(X, 1)")
@@ -39,9 +39,10 @@ def online_softmax(X: Global[T, M, N], OUT: Global[T, M, N], *, BN: Const = 8192
             higher = tw.maximum(top, tw.max(x, axis=1))
             total = total * tw.exp(top - higher) + tw.sum(tw.exp(x - higher[:, None]), axis=1)
             top = higher
+        share = 1.0 / total
         for j in range(0, N, BN):
             x = tw.load(X.tile((row, j), (1, BN)), other=-tw.inf).to(f32)
-            tw.store(OUT.tile((row, j), (1, BN)), (tw.exp(x - top[:, None]) / total[:, None]).to(T))
+            tw.store(OUT.tile((row, j), (1, BN)), (tw.exp(x - top[:, None]) * share[:, None]).to(T))
 
 
 @tw.kernel(target="sm_80", warps=32, reference="OUT = log_softmax(X, 1)")

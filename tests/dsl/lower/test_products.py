@@ -124,6 +124,16 @@ def test_it_compiles_to_its_instruction(target: str, a: str, b: str, acc: str, h
     assert re.search(opcode, compiled.amdgcn or compiled.ptx)
 
 
+@needs_triton
+def test_wide_products_of_integers_are_two_instructions() -> None:
+    text = source("sm_90a", "i8", "i8", "i32").replace("pn * 64", "pn * 256").replace("(64, 64)", "(64, 256)")
+    text = text.replace("tw.cdiv(N, 64)", "tw.cdiv(N, 256)")
+    text = text.replace("A.tile((pm * 64, k), (64, 256))", "A.tile((pm * 64, k), (64, 64))")
+    text = text.replace("B.tile((pn * 256, k), (64, 256))", "B.tile((pn * 256, k), (256, 64))")
+    compiled = compile_lowered(lower(expand(kernel_of(text))))
+    assert re.search(r"wgmma.*m64n128k32\.s32\.s8\.s8", compiled.ptx)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
