@@ -133,8 +133,11 @@ class Connection:
                 raise ConnectionFailed(f"the worker refused a message: {message.get('message')}")
             if message.get("id") != job["id"]:
                 continue
-            if message["type"] == "progress" and on_progress is not None:
-                on_progress(message)
+            if message["type"] == "progress":
+                if message.get("stage") == "queue":  # its time begins when the device is free
+                    deadline = time.monotonic() + float(job.get("seconds", 300.0)) + GRACE_SECONDS
+                if on_progress is not None:
+                    on_progress(message)
             elif message["type"] == "result":
                 return message
 

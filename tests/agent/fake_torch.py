@@ -6,6 +6,9 @@ It shows that the worker's calls fit together; what the real library does with t
 from __future__ import annotations
 
 import math
+import mmap
+import os
+import tempfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +111,43 @@ class Tensor:
 
     def argmax(self) -> Tensor:
         return Tensor(self.array.argmax())
+
+    def untyped_storage(self) -> _Storage:
+        return _Storage(self)
+
+    def set_(self, storage: _Opened, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+        assert (offset, stride) == (0, (1,))
+        return Tensor(np.frombuffer(storage.memory, self.array.dtype)[: size[0]])
+
+
+class _Storage:
+    """Memory that another process can map: a file stands in for it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def _share_cuda_(self) -> tuple[Any, ...]:
+        array = self.tensor.array
+        with tempfile.NamedTemporaryFile(prefix="fake-gpu-", delete=False) as file:
+            file.write(array.tobytes())
+            file.flush()
+            memory = mmap.mmap(file.fileno(), array.nbytes)
+        self.tensor.array = np.frombuffer(memory, array.dtype)
+        return (0, file.name.encode(), array.nbytes, 0, b"", 0, b"", False)
+
+
+class _Opened:
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+
+
+class UntypedStorage:
+    @staticmethod
+    def _new_shared_cuda(device: int, handle: bytes, size: int, *_: Any) -> _Opened:
+        with open(handle, "r+b") as file:
+            opened = _Opened(mmap.mmap(file.fileno(), size))
+        os.unlink(handle)
+        return opened
 
 
 def _plain(value: Any) -> Any:
@@ -263,6 +303,7 @@ cuda = SimpleNamespace(
     Event=_Event,
     CUDAGraph=CUDAGraph,
     graph=_Capture,
+    empty_cache=lambda: None,
     current_stream=lambda: None,
     set_stream=lambda stream: None,
     _sleep=_sleep,

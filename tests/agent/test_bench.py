@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from agent.judging import graded_here, graded_on_fake
 from agent.support import FMA, GEMM, GEMM_SM80, SOFTMAX, unit
 from agent.test_cuda import job as cuda_job
-from agent.test_grade import Python, double, job
+from agent.test_grade import Clocked, Python, double, job
 from agent.test_runner import fake
 from tilewright_agent.bench import BadSizes, bench, bench_shapes
 from tilewright_agent.runner import Runner
-from tilewright_agent.worker.grade import JobError, Timing, grade
+from tilewright_agent.worker.grade import JobError
 
 # Times grow with N; a second kernel takes twice as long.
 BODY = """
@@ -129,53 +130,36 @@ def test_sizes_that_make_no_sense_are_refused(wanted: dict[str, list[int]], says
 # ------------------------------------------------------------------------------------------------ in the worker
 
 
-class Racing(Python):
-    """Kernels by the name that the job gives; the clock says which ones were timed."""
-
-    def __init__(self, **launches: Any) -> None:
-        super().__init__(double, clock=True)
-        self.launches_by_name = launches
-        self.timed: list[bool] = []
-
-    def kernel(self, job: dict[str, Any]) -> Any:
-        launch = self.launches_by_name[job["kernel"]]
-        return lambda tensors: lambda: launch(*tensors)
-
-    def time(self, candidate: Any, baseline: Any) -> Timing | None:
-        self.timed.append(bool(baseline))
-        for launch in (*candidate, *baseline):
-            launch()
-        return Timing(0.5, 0.01, 0.6 if baseline else None, 0.02 if baseline else None, 3)
+def raced(rival: Any, **more: Any) -> dict[str, Any]:
+    made = job(**{"baseline": {"kernel": "rival"}, **more})
+    (result,) = graded_here(made, Clocked(), lambda: Python(True, double=double, rival=rival))
+    return result
 
 
 def test_a_right_rival_is_timed() -> None:
-    device = Racing(double=double, rival=double)
-    (result,) = grade(job(baseline={"kernel": "rival"}), device, lambda *_: None)
-    assert (result["baseline_ms"], result["baseline_correct"], device.timed) == (0.6, True, [True])
+    result = raced(double)
+    assert (result["median_ms"], result["baseline_ms"], result["baseline_correct"]) == (0.5, 0.5, True)
 
 
 def test_a_wrong_rival_is_no_opponent_and_the_reference_does_not_stand_in_for_it() -> None:
     def triple(x: Any, out: Any) -> None:
         out[...] = x * 3
 
-    device = Racing(double=double, rival=triple)
-    (result,) = grade(job(baseline={"kernel": "rival"}), device, lambda *_: None)
+    result = raced(triple)
     assert (result["correct"], result["median_ms"], result["baseline_ms"]) == (True, 0.5, None)
     assert result["baseline_correct"] is False and "instead of" in result["baseline_message"]
 
 
 def test_a_baseline_that_is_no_program_is_a_bad_job() -> None:
     with pytest.raises(JobError) as error:
-        grade(job(baseline="rival"), Racing(double=double), lambda *_: None)
+        raced(double, baseline="rival")
     assert error.value.failure == "bad job"
 
 
 def test_on_a_gpu_two_kernels_of_one_name_are_two_modules() -> None:
-    from agent import fake_torch
     from agent.test_cuda import DOUBLE, MODULE
-    from tilewright_agent.worker.cuda import Cuda
 
     slower = MODULE.format(body="torch.advance(0.75); out.copy_(x + x)")
     made = cuda_job(DOUBLE, measure=True, baseline={"kernel": "double", "module": slower})
-    (result,) = grade(made, Cuda(fake_torch), lambda *_: None)
+    (result,) = graded_on_fake(made)
     assert (result["median_ms"], result["baseline_ms"]) == (pytest.approx(0.25), pytest.approx(1.0))

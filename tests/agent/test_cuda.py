@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from agent import fake_torch
+from agent.judging import graded_on_fake
 from tilewright_agent.worker.cuda import GUARD, Cuda
-from tilewright_agent.worker.grade import JobError, grade
+from tilewright_agent.worker.grade import JobError
 
 # What lowering writes, in miniature: `prepare` checks and returns the launch.
 MODULE = """
@@ -47,7 +48,7 @@ def job(module: str = DOUBLE, dtype: str = "f32", measure: bool = False, **more:
 
 
 def graded(**options: Any) -> dict[str, Any]:
-    (result,) = grade(job(**options), Cuda(fake_torch), lambda *_: None)
+    (result,) = graded_on_fake(job(**options))
     return result
 
 
@@ -89,7 +90,7 @@ def test_launch_and_baseline_are_timed_without_the_delay_before_them() -> None:
     ],
 )
 def test_a_wrong_module_is_wrong(body: str, says: str) -> None:
-    helper = "def _base(t):\n    a = t.array\n    while a.base is not None: a = a.base\n    return a\n"
+    helper = "def _base(t):\n    a = t.array\n    while hasattr(a.base, 'base'): a = a.base\n    return a\n"
     result = graded(module=helper + MODULE.format(body=body))
     assert result["correct"] is False
     assert says in result["message"]
@@ -123,7 +124,7 @@ def test_what_goes_wrong_is_named(module: str, failure: str, says: str) -> None:
 def test_a_tensor_that_does_not_fit_is_out_of_memory() -> None:
     huge = [{"sizes": {}, "shapes": {"X": [1 << 29], "OUT": [1 << 29]}, "seed": 1}]
     with pytest.raises(JobError) as error:
-        grade(job(cases=huge), Cuda(fake_torch), lambda *_: None)
+        graded_on_fake(job(cases=huge))
     assert error.value.failure == "out of memory"
 
 
@@ -149,11 +150,9 @@ def test_given_elements_and_expected_ones_replace_a_reference() -> None:
         "given": {"X": base64.b64encode(x.tobytes()).decode()},
         "expected": {"OUT": base64.b64encode((2 * x).tobytes()).decode()},
     }  # fmt: skip
-    (right,) = grade(job(reference="", cases=[case]), Cuda(fake_torch), lambda *_: None)
+    (right,) = graded_on_fake(job(reference="", cases=[case]))
     assert right["correct"] is True
-    (wrong,) = grade(
-        job(MODULE.format(body="out.copy_(x)"), reference="", cases=[case]), Cuda(fake_torch), lambda *_: None
-    )
+    (wrong,) = graded_on_fake(job(MODULE.format(body="out.copy_(x)"), reference="", cases=[case]))
     assert wrong["correct"] is False
 
 

@@ -10,38 +10,64 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.judging import graded_here
 from agent.support import FMA, unit
 from tilewright_agent.jobs import build_job
-from tilewright_agent.worker.grade import JobError, Timing, grade
+from tilewright_agent.worker.grade import JobError
 from tilewright_agent.worker.interpreter import GUARD, Interpreter
+from tilewright_agent.worker.interpreter_host import InterpreterHost
 
 Launch = Callable[..., None]
 
 
-class Python(Interpreter):
-    """The interpreter's device with a Python function for a kernel, and a clock that can be read."""
+class Samples:
+    """A clock that says always the same."""
 
-    name = "Python"
+    def __init__(self, launches: Sequence[Callable[[], None]], milliseconds: float) -> None:
+        self.launches, self.milliseconds = list(launches), milliseconds
 
-    def __init__(self, launch: Launch, clock: bool = False) -> None:
+    def cold(self, turn: int) -> float:
+        self.launches[turn % len(self.launches)]()
+        return self.milliseconds
+
+    warm = cold
+
+    def graph(self) -> bool:
+        return False
+
+    def replay(self) -> float:
+        raise AssertionError("there is no graph")
+
+
+class Clocked(Interpreter):
+    """The judge's side of the interpreter, with a clock for baselines."""
+
+    def sampler(self, launches: Sequence[Callable[[], None]]) -> Samples:
+        return Samples(launches, 0.6)
+
+
+class Python(InterpreterHost):
+    """The interpreter's side of kernels with Python functions by name, and a clock that can be read."""
+
+    def __init__(self, clock: bool, **launches: Launch) -> None:
         super().__init__()
-        self.launch, self.clock = launch, clock
+        self.functions, self.clock = launches, clock
         self.launches = 0
 
-    def kernel(self, job: dict[str, Any]) -> Callable[[Sequence[Any]], Callable[[], None]]:
+    def load(self, program: dict[str, Any]) -> Callable[[Sequence[Any]], Callable[[], None]]:
+        launch = self.functions[program["kernel"]]
+
         def bind(tensors: Sequence[Any]) -> Callable[[], None]:
             def run() -> None:
                 self.launches += 1
-                self.launch(*tensors)
+                launch(*tensors)
 
             return run
 
         return bind
 
-    def time(self, candidate: Sequence[Callable[[], None]], baseline: Sequence[Callable[[], None]]) -> Timing | None:
-        for launch in (*candidate, *candidate):
-            launch()
-        return Timing(0.5, 0.01, 0.6, 0.02, 3) if self.clock else None
+    def sampler(self, launches: Sequence[Callable[[], None]]) -> Samples | None:
+        return Samples(launches, 0.5) if self.clock else None
 
 
 def job(**more: Any) -> dict[str, Any]:
@@ -55,7 +81,7 @@ def job(**more: Any) -> dict[str, Any]:
 
 
 def graded(launch: Launch, clock: bool = False, **more: Any) -> dict[str, Any]:
-    (result,) = grade(job(**more), Python(launch, clock), lambda *_: None)
+    (result,) = graded_here(job(**more), Clocked(), lambda: Python(clock, double=launch))
     return result
 
 
@@ -63,12 +89,17 @@ def double(x: Any, out: Any) -> None:
     out[...] = x * 2
 
 
+def allocation(tensor: Any) -> Any:
+    """All elements of the allocation that holds a tensor."""
+    base = tensor
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    return base
+
+
 def outside(tensor: Any, index: int) -> None:
     """Write to an element of the allocation that holds a tensor, as a stray pointer would."""
-    base = tensor
-    while base.base is not None:
-        base = base.base
-    base[index] = 0
+    allocation(tensor)[index] = 0
 
 
 def test_a_right_kernel_is_right() -> None:
@@ -79,7 +110,7 @@ def test_a_right_kernel_is_right() -> None:
 
 def test_a_time_is_reported_where_there_is_a_clock() -> None:
     result = graded(double, clock=True)
-    assert (result["median_ms"], result["baseline_ms"], result["repetitions"]) == (0.5, 0.6, 3)
+    assert (result["median_ms"], result["baseline_ms"], result["repetitions"]) == (0.5, 0.6, 200)
 
 
 def test_an_element_that_is_off_is_named_with_both_values() -> None:
@@ -117,7 +148,7 @@ def test_a_write_beside_a_tensor_shows(index: int, which: str) -> None:
 
 def test_a_read_beside_a_tensor_poisons_the_result() -> None:
     def reader(x: Any, out: Any) -> None:
-        base = x.base if x.base.ndim == 1 else x.base.base
+        base = allocation(x)
         out[...] = np.roll(base, -1)[GUARD : GUARD + 100].reshape(10, 10) * 0 + x * 2
 
     assert graded(reader)["correct"] is False
@@ -145,10 +176,10 @@ def test_a_replayed_answer_shows_after_timing() -> None:
 
 
 def test_a_wrong_kernel_is_not_timed() -> None:
-    device = Python(lambda x, out: None, clock=True)
-    (result,) = grade(job(), device, lambda *_: None)
+    host = Python(True, double=lambda x, out: None)
+    (result,) = graded_here(job(), Clocked(), lambda: host)
     assert "median_ms" not in result
-    assert device.launches == 1
+    assert host.launches == 1
 
 
 def test_rounding_of_the_output_type_is_no_error_and_more_is() -> None:
@@ -200,7 +231,9 @@ def test_index_tensors_come_with_the_job_and_change_between_launches() -> None:
     case = {"sizes": {}, "shapes": {"IDS": [2], "OUT": [2]}, "seed": 1, "measure": True, "tables": drawn}
     result = graded(copy, True, arguments=arguments, reference="IDS", cases=[case])
     assert result["correct"] is True
-    assert seen[0] == 10 and set(seen[1:-1]) == {11, 12, 13} and seen[-1] == 14
+    timed = 2 + 200 + 50  # warm-ups come first
+    assert seen[0] == 10 and set(seen[1:timed]) == {11, 12, 13}
+    assert set(seen[-3:]) == {14, 10, 11}, "new ones for the launches by the clock of the judge"
 
     for wrong, says in ((tables([1, 2, 3]), "3 elements"), ([{"IDS": "AAAA"}], "IDS cannot be read")):
         with pytest.raises(JobError, match=says) as error:
@@ -257,10 +290,10 @@ def test_a_kernel_goes_through_the_interpreter() -> None:
     found = unit(FMA)
     assert found.kernel is not None
     made = build_job(found, found.kernel, "1", [{"N": 100}, {"N": 3000}], gpu=False)
-    first, second = grade(made, Interpreter(), lambda *_: None)
+    first, second = graded_here(made, Interpreter(), InterpreterHost)
     assert (first["correct"], second["correct"]) == (True, True)
     made["reference"] = "X * Y + Y"
-    assert grade(made, Interpreter(), lambda *_: None)[0]["correct"] is False
+    assert graded_here(made, Interpreter(), InterpreterHost)[0]["correct"] is False
 
 
 def test_bf16_goes_through_the_interpreter() -> None:
@@ -268,4 +301,4 @@ def test_bf16_goes_through_the_interpreter() -> None:
     found = unit(text)
     assert found.kernel is not None
     made = build_job(found, found.kernel, "1", [{"N": 300}], gpu=False)
-    assert grade(made, Interpreter(), lambda *_: None)[0]["correct"] is True
+    assert graded_here(made, Interpreter(), InterpreterHost)[0]["correct"] is True

@@ -4,9 +4,12 @@ It needs the standard library, and torch and triton where there is a GPU. The pa
 when it starts, so it can be copied to a machine as one file: `python -m tilewright_agent.worker --archive worker.pyz`
 here, `python3 worker.pyz` there. `protocol` holds the messages.
 
+Its processes: `supervise` speaks to the client, and kills; `judge` makes inputs, evaluates references, compares and
+takes times; the kernel of a job has a process of its own (`candidate`), which `nursery` starts and `confine` limits.
+
 What a client may do: run any generated module that it sends, with the rights of the account that started the worker.
-The worker opens no socket; whoever can start it over ssh or docker could run that code anyway. The reference of a job
-is not code: `tilewright_reference` reads it with a small evaluator of its own.
+The worker listens on no socket; whoever can start it over ssh or docker could run that code anyway. The reference of a
+job is not code: `tilewright_reference` reads it with a small evaluator of its own.
 """
 
 from __future__ import annotations
@@ -24,17 +27,29 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--archive", metavar="FILE", help="write the worker as one Python file and leave")
     parser.add_argument("--version", action="version", version=f"tilewright-worker, protocol {PROTOCOL}")
-    parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)  # the process of one job
+    # The worker's own processes.
+    parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--nursery", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--candidate", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.archive:
         from .archive import write_archive
 
         print(f"wrote {write_archive(options.archive)}; start it with: python3 {options.archive}")
         return 0
-    if options.job:
-        from .job import main as job_main
+    from .supervise import serve, worker_command
 
-        return job_main()
-    from .supervise import job_command, serve
+    command = worker_command()
+    if options.judge:
+        from .judge import main as judge_main
 
-    return serve(sys.stdin.buffer, sys.stdout.buffer, job_command())
+        return judge_main(command)
+    if options.nursery is not None:
+        from .nursery import nursery_main
+
+        return nursery_main(options.nursery)
+    if options.candidate:
+        from .nursery import candidate_main
+
+        return candidate_main(options.candidate)
+    return serve(sys.stdin.buffer, sys.stdout.buffer, [*command, "--judge"])

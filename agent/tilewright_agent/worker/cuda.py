@@ -1,35 +1,26 @@
-"""An NVIDIA or AMD GPU through torch: launches the generated module, compares on the device, times with events."""
+"""The judge's side of a GPU: fills, poisons and compares memory that the process of a kernel shares with it."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import linecache
 import math
-import sys
-import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from tilewright_reference import Backend
 
 from .describe import mismatch
-from .grade import F16_OVERFLOW, Difference, Guarded, JobError, Kernel, Launch, Timing, room
 from .protocol import Message
-from .seal import Seal
-from .timing import capture, measure
+from .terms import F16_OVERFLOW, Difference, Guarded, JobError, Launch, not_as_agreed
+from .timing import Sampler, Side
+from .torches import TYPES, failure_of, kind_of
 
 GUARD = 4096  # elements before and after a tensor; a multiple of 128 bytes, so that TMA's alignment holds
-
-_TYPES = {
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i1": "bool",
-    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
-}  # fmt: skip
 
 
 class Cuda:
     """The first GPU. Raises ImportError or RuntimeError where torch sees none."""
+
+    guard = GUARD
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -38,56 +29,36 @@ class Cuda:
         self.backend: Backend = TorchFunctions(torch)
         # A reference in TF32 would be no reference.
         torch.backends.cuda.matmul.allow_tf32 = False
-        self.seal = Seal(torch)  # before any kernel is loaded
 
-    def kernel(self, job: Message) -> Kernel:
-        """`prepare` of the generated module."""
-        text = job.get("module")
-        if not isinstance(text, str) or not text:
-            raise JobError("bad job", "the job brings no generated module, which a GPU needs")
-        # Two kernels of a job may have the same name; triton and linecache must not take one for the other.
-        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-        name = f"<tilewright {job.get('kernel', 'kernel')} {digest}>"
-        # Triton reads the source of its functions through linecache, so no file is needed.
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        module = types.ModuleType(f"tilewright_generated_{digest}")
-        module.__file__ = name
-        sys.modules[module.__name__] = module  # where inspect and triton look up the module of a function
+    def open(self, handle: Any, elements: int, dtype: str) -> Any:
+        """Memory of another process, as a flat tensor. `handle` is what that process says, so it is not trusted."""
+        torch, kind = self.torch, kind_of(self.torch, dtype)
+        size = elements * torch.empty(0, dtype=kind, device="cuda").element_size()
         try:
-            exec(compile(text, name, "exec"), module.__dict__)
-            prepare: Callable[..., Callable[[], None]] = module.prepare
+            parts = [
+                bytes.fromhex(str(cast("Message", p)["hex"])) if isinstance(p, dict) else p
+                for p in cast("list[Any]", handle)
+            ]
+            if len(parts) != 8 or parts[2] != size:
+                raise ValueError(f"{parts[2]} bytes for {elements} elements of {dtype}")
+            storage = torch.UntypedStorage._new_shared_cuda(*parts)
+            return torch.empty(0, dtype=kind, device="cuda").set_(storage, 0, (elements,), (1,))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise not_as_agreed(error) from None
         except Exception as error:
-            raise JobError("compile", f"the generated module does not load: {type(error).__name__}: {error}") from error
+            raise failure_of(self.name, error) from error
 
-        def bind(tensors: Sequence[Any]) -> Callable[[], None]:
-            try:
-                launch = prepare(*tensors)
-            except Exception as error:
-                raise self._failure(error) from error
+    def private(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor of the judge alone."""
+        return self.torch.empty(math.prod(shape), dtype=kind_of(self.torch, dtype), device="cuda").view(*shape)
 
-            def run() -> None:
-                try:
-                    launch()
-                except Exception as error:
-                    raise self._failure(error) from error
-
-            return run
-
-        return bind
-
-    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
+    def guarded(self, buffer: Any, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
         """NaN, or an unlikely integer, inside and around."""
         torch = self.torch
-        if dtype not in _TYPES:
-            raise JobError("bad job", f"unknown element type {dtype!r}")
-        size, kind = room(shape, strides), getattr(torch, _TYPES[dtype])
-        try:
-            buffer = torch.empty(size + 2 * GUARD, dtype=kind, device="cuda")
-        except Exception as error:
-            raise self._failure(error) from error
         self.poison(buffer, dtype)
         if strides is not None:
             return self._spread(buffer, shape, strides)
+        size = math.prod(shape)
         edges = [buffer[:GUARD].view(torch.uint8), buffer[GUARD + size :].view(torch.uint8)]
         before = [e.clone() for e in edges]
 
@@ -126,14 +97,21 @@ class Cuda:
 
     def load(self, tensor: Any, data: bytes, dtype: str) -> None:
         """From raw bytes."""
-        raw = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, _TYPES[dtype]))
+        raw = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, TYPES[dtype]))
         if raw.numel() != tensor.numel():
             raise JobError("bad job", f"{raw.numel()} elements given for a tensor of {tensor.numel()}")
         tensor.copy_(raw.view(tensor.shape))
 
     def copy(self, tensor: Any) -> Any:
         """A copy."""
-        return tensor.clone()
+        try:
+            return tensor.clone()
+        except Exception as error:
+            raise failure_of(self.name, error) from error
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Copy the elements over."""
+        target.copy_(source)
 
     def equal(self, first: Any, second: Any) -> bool:
         """Bit by bit, so that NaN equals itself."""
@@ -183,7 +161,7 @@ class Cuda:
         try:
             self.torch.cuda.synchronize()
         except Exception as error:
-            raise self._failure(error) from error
+            raise failure_of(self.name, error) from error
 
     def poison(self, tensor: Any, dtype: str) -> None:
         """NaN, or an unlikely integer."""
@@ -194,37 +172,17 @@ class Cuda:
         else:
             tensor.view(self.torch.uint8).fill_(1 if dtype == "i1" else 0x5A)
 
-    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
-        """Candidate and baseline in turn, with a cold and with a warm L2 (`timing`)."""
-        try:
-            return measure(self.torch, int(self.properties.L2_cache_size), candidate, baseline)
-        except JobError:
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
+    def sampler(self, launches: Sequence[Launch]) -> Side:
+        """Samples of launches in this process."""
+        return Sampler(self.torch, int(self.properties.L2_cache_size), launches)
 
-    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
-        """A launch that is captured into a graph does nothing yet, so whatever appears was done on another stream."""
-        before = [self.copy(o) for o in outputs]
-        graph = capture(self.torch, [launch])
-        self.synchronize()
-        del graph
-        return not all(self.equal(o, b) for o, b in zip(outputs, before, strict=True))
+    def release(self) -> None:
+        """Give memory that is no longer needed back to the device, where the process of a kernel may want it."""
+        self.torch.cuda.empty_cache()
 
-    def tampered(self) -> str:
-        """The first function of torch or of the worker that was replaced."""
-        return self.seal.broken()
-
-    def _failure(self, error: Exception) -> JobError:
-        if isinstance(error, JobError):
-            return error
-        text, kind = str(error).strip(), type(error).__name__
-        if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "out of memory" in text:
-            return JobError("out of memory", f"{self.name}: {text.splitlines()[0] if text else kind}")
-        if any(words in text for words in ("illegal memory access", "misaligned address", "illegal instruction")):
-            return JobError("illegal access", f"{self.name}: {text.splitlines()[0]}")
-        failure = "compile" if any(w in kind for w in ("Compilation", "OutOfResources", "PTXAS")) else "launch"
-        return JobError(failure, f"{kind}: {text[:2000]}")
+    def failure(self, error: Exception) -> JobError:
+        """What an error of the judge's own work means for the job."""
+        return failure_of(self.name, error)
 
 
 FUNCTIONAL = ("gelu", "silu", "conv2d", "scaled_dot_product_attention")  # what torch.nn.functional has
@@ -268,8 +226,3 @@ class TorchFunctions:
         own = (torch.int32, torch.int64)
         parts = [i if getattr(i, "dtype", torch.int64) in own else i.to(torch.int64) for i in index]
         return tensor[tuple(parts)]
-
-
-def load_torch() -> Any:
-    """The torch module. Raises ImportError."""
-    return importlib.import_module("torch")

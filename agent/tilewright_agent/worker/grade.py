@@ -1,25 +1,31 @@
 """Grading: is what the kernel computes right, and how long does it take? One procedure for every device.
 
+The kernel runs in a process of its own (`candidate`), on tensors that it shares with the judge, which is here: the
+judge makes the inputs, evaluates the reference and compares, in memory to which the kernel's process has no handle.
 Outputs and the memory around every tensor are poisoned before a launch; inputs must come out unchanged. Sizes with
-remainders are among the cases. Candidate and baseline are timed in turn, over several sets of inputs that rotate. What
-the timed launches wrote is compared too, and after timing new inputs are put where the old ones were: a kernel that
-replays an answer, or remembers it by the place of its tensors, shows. So does work outside the stream that is timed,
-and a kernel that replaces a function by which it is judged.
+remainders are among the cases. Candidate and baseline are timed in turn, over several sets of arguments that rotate;
+every cold launch has new inputs. What the timed launches wrote is compared too. Then the judge takes times with its own
+clock, of launches on new inputs in the same places (`_Case._audit`): a kernel that replays an answer, remembers it by
+the place of its tensors or lies about its time shows. So does work outside the stream that is timed.
 """
 
 from __future__ import annotations
 
 import base64
-import math
+import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from tilewright_reference import Backend, BadReference, Reference, parse_reference
+from tilewright_reference import BadReference, Reference, parse_reference
 
+from .device import Device
+from .program import Ask, Buffer, Program
 from .protocol import Message
+from .terms import Guarded, JobError, Launch, Timing, room
+from .timing import Side, measure
 
 # Largest error of an element, relative to its own magnitude plus the root mean square of the whole output. Twice the
 # spacing of the element type for the rounding at the end; in float32 also room for another order of summation.
@@ -27,30 +33,20 @@ TOLERANCE: Mapping[str, float] = MappingProxyType(
     {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-12, "f8e4m3": 7e-2, "f8e5m2": 0.14}
 )
 
-F16_OVERFLOW = 65520.0  # the least magnitude that rounds to infinity
-
 SETS = 3  # sets of arguments that rotate while timing
+CHECKED = 0.25  # the share of the timed launches whose results are compared, which ones nobody knows
+_TIMED = "in the timed launches"
 
-
-def room(shape: Sequence[int], strides: Sequence[int] | None) -> int:
-    """Elements from the first to the last of a tensor."""
-    if strides is None:
-        return math.prod(shape)
-    return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
-
+# What the clock of the judge sees of a launch beyond the time on the device: messages, the host's part of the launch
+# and waking up. A figure of the kernel's process is believed when it is not below that clock's by more than this.
+AUDIT_ROUNDS = 3
+AUDIT_MORE = 12  # rounds before a figure is doubted: a busy host makes single rounds slow
+AUDIT_SHARE = 1.5
+AUDIT_MS = 0.25
 
 Progress = Callable[[str, int, int, str], None]
-Launch = Callable[[], None]
-# Binds tensors and scalars; what it returns launches on them. Binding (checks, descriptors) is not part of the time.
-Kernel = Callable[[Sequence[Any]], Launch]
-
-
-class JobError(Exception):
-    """The job ends here. `failure` is one of `protocol.FAILURES`."""
-
-    def __init__(self, failure: str, message: str) -> None:
-        super().__init__(message)
-        self.failure = failure
+Start = Callable[[], Ask]
+"""Starts a process for a kernel, and gives what sends it requests."""
 
 
 @dataclass(frozen=True)
@@ -63,109 +59,17 @@ class Argument:
     distribution: str = "normal"
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """A tensor inside a larger, poisoned allocation. `intact()` says whether the memory around it was left alone."""
-
-    tensor: Any
-    intact: Callable[[], bool]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How an output differs from what it should be. `max_error` is relative, in the sense of `TOLERANCE`."""
-
-    max_error: float
-    wrong: int = 0
-    total: int = 0
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Median and spread (distance of the quartiles) in milliseconds; `repetitions` of each.
-
-    The first four are with a cold L2. `method` says how the warm figures came about: by "events" or in a "graph".
-    """
-
-    median_ms: float
-    spread_ms: float
-    baseline_ms: float | None
-    baseline_spread_ms: float | None
-    repetitions: int
-    warm_ms: float | None = None
-    baseline_warm_ms: float | None = None
-    method: str = "events"
-
-
-class Device(Protocol):
-    """What executes kernels."""
-
-    name: str
-    backend: Backend
-
-    def kernel(self, job: Message) -> Kernel:
-        """The kernel of a job, ready to launch. Raises JobError."""
-        ...
-
-    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
-        """A poisoned tensor with poisoned memory around it, and between its rows if `strides` leave room there."""
-        ...
-
-    def fill(self, tensor: Any, dtype: str, distribution: str, seed: int) -> None:
-        """Random elements."""
-        ...
-
-    def load(self, tensor: Any, data: bytes, dtype: str) -> None:
-        """Elements from raw little-endian bytes."""
-        ...
-
-    def copy(self, tensor: Any) -> Any:
-        """A copy."""
-        ...
-
-    def equal(self, first: Any, second: Any) -> bool:
-        """Whether two tensors agree bit by bit."""
-        ...
-
-    def difference(self, got: Any, want: Any, tolerance: float) -> Difference:
-        """Compare an output with its float32 reference."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait for the device. Raises JobError when a kernel failed."""
-        ...
-
-    def poison(self, tensor: Any, dtype: str) -> None:
-        """What `guarded` puts into a tensor, again."""
-        ...
-
-    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
-        """Time both in turn, each over its launches in turn; None where times mean nothing. `baseline` may be empty."""
-        ...
-
-    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
-        """Whether a launch does work outside the stream that is timed. False where that cannot be told."""
-        ...
-
-    def tampered(self) -> str:
-        """The name of a function of the judge that is not what it was before the kernel was loaded; empty: none."""
-        ...
-
-
 @dataclass
 class _Set:
     """The arguments of one launch."""
 
     tensors: dict[str, Guarded] = field(default_factory=dict[str, Guarded])
     before: dict[str, Any] = field(default_factory=dict[str, Any])  # copies of the inputs, and the scalars
-    values: list[Any] = field(default_factory=list[Any])  # tensors and scalars in the order of the kernel
-
-    def bind(self, kernel: Kernel) -> Launch:
-        return kernel(self.values)
+    values: list[Any] = field(default_factory=list[Any])  # scalars and places in buffers, in the order of the kernel
+    number: int = -1  # of its launch
 
 
-def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
+def grade(job: Message, device: Device, start: Start, progress: Progress) -> list[Message]:
     """Check, and where the case asks for it time, the kernel of a job on every case. Raises JobError."""
     arguments = _arguments(job)
     cases = _objects(job, "cases")
@@ -178,76 +82,117 @@ def grade(job: Message, device: Device, progress: Progress) -> list[Message]:
         except BadReference as error:
             raise JobError("reference", str(error)) from None
     progress("compile", 0, len(cases), f"loading {job.get('kernel', 'the kernel')}")
-    kernel = device.kernel(job)
-    rival = device.kernel(_rival(job)) if job.get("baseline") else None
+    program = _program(job, device, start)
+    rival = _program(_rival(job), device, start) if job.get("baseline") else None
     done: list[Message] = []
     for i, case in enumerate(cases):
         sizes = ", ".join(f"{name}={value}" for name, value in case.get("sizes", {}).items())
         progress("check", i, len(cases), f"checking {sizes}")
-        grading = _Case(job, case, arguments, reference, device, kernel)
-        result = grading.check(int(case.get("seed", 1)))
-        fair: Kernel | None = None
+        grading = _Case(job, case, arguments, reference, device)
+        result = grading.check(program, int(case.get("seed", 1)))
+        fair: Program | None = None
         if rival is not None:
-            other = _Case(job, case, arguments, reference, device, rival).check(int(case.get("seed", 1)))
+            other = grading.check(rival, int(case.get("seed", 1)))
             result |= {f"baseline_{key}": other[key] for key in ("correct", "max_error", "message")}
             fair = rival if other["correct"] is not False else None  # a wrong kernel is no opponent
         if result["correct"] is not False and case.get("measure"):
             progress("time", i, len(cases), f"timing {sizes}")
-            seed = int(case.get("seed", 1)) + 1000
-            times, wrong, worst = grading.time(seed, fair, rival is None)
+            times, wrong, worst = grading.time(program, fair, rival is None)
             if result["max_error"] is not None:
                 result["max_error"] = max(result["max_error"], worst)
             # A time of wrong results is no time.
             result |= {"correct": False, "message": wrong} if wrong else times
-        if name := device.tampered():
-            raise JobError("tampered", f"the kernel replaced {name}, by which it is judged; its results mean nothing")
+        for each in (program, rival) if rival is not None else (program,):
+            if name := each.broken_seal():
+                raise JobError("tampered", f"the kernel replaced {name}, by which it is timed; its times mean nothing")
         done.append({"sizes": case.get("sizes", {}), **result})
     return done
 
 
+def _program(job: Message, device: Device, start: Start) -> Program:
+    program = Program(start(), device)
+    program.load({key: job.get(key) for key in ("kernel", "module", "dsl")})  # neither seeds nor the reference
+    return program
+
+
 class _Case:
     def __init__(
-        self, job: Message, case: Message, arguments: Sequence[Argument], reference: Reference | None,
-        device: Device, kernel: Kernel,
-    ) -> None:  # fmt: skip
+        self, job: Message, case: Message, arguments: Sequence[Argument], reference: Reference | None, device: Device
+    ) -> None:
         self.job, self.case, self.all = job, case, arguments
         self.arguments = [a for a in arguments if a.role != "scalar"]
-        self.reference, self.device, self.kernel = reference, device, kernel
+        self.reference, self.device = reference, device
+        # Not those of the job: who wrote the kernel may know them, and what follows from them.
+        self.seeds = random.SystemRandom()
 
-    def check(self, seed: int) -> Message:
-        made = self._make(seed, 0)
+    def check(self, program: Program, seed: int) -> Message:
+        made = self._make(program, seed, 0)
         want = self._wanted(made.before)
-        made.bind(self.kernel)()
-        self.device.synchronize()
+        made.number = program.bind(made.values)
+        self._poison(made)  # after binding, which is no place to compute
+        program.launch([made.number])
         worst, problems = self._compare(made, want)
+        del made
+        program.forget()
+        self.device.release()
         if want is None and not problems:
             return {"correct": None, "max_error": None, "message": "there is no reference to compare with"}
         return {"correct": not problems, "max_error": worst, "message": "; ".join(problems)}
 
-    def time(self, seed: int, rival: Kernel | None, with_reference: bool) -> tuple[Message, str, float]:
+    def time(self, program: Program, rival: Program | None, with_reference: bool) -> tuple[Message, str, float]:
         """Time the kernel beside the rival, or beside the reference: the times, what is wrong, the largest error."""
-        sets = self._sets(seed)
-        launches = [made.bind(self.kernel) for made in sets]
-        outputs = [sets[0].tensors[a.name].tensor for a in self.arguments if a.role != "in"]
+        sets = self._sets(program)
+        side = program.sampler([made.number for made in sets])
+        if side is None:
+            program.forget()
+            return {}, "", 0.0
         for made in sets:
             self._poison(made)
-        if self.device.strays(launches[0], outputs):
+        if self._strays(program, sets[0]):
             return {}, "the kernel works outside the stream that is timed, so its time would mean nothing", 0.0
-        baseline: list[Launch] = []
+        sides: list[Side] = [side]
         if rival is not None:
-            baseline = [made.bind(rival) for made in self._sets(seed)[: len(sets)]]
+            others = self._sets(rival)[: len(sets)]
+            beside = rival.sampler([made.number for made in others])
+            sides += [beside] if beside is not None else []
         elif with_reference and self.reference is not None:
-            baseline = [self._baseline(self.reference, dict(made.before)) for made in sets]
-        timing = self.device.time(launches, baseline)
-        wrong, worst = self._still_right(sets, launches, seed) if timing is not None else ("", 0.0)
-        if timing is None:
-            return {}, "", 0.0
+            sides.append(self.device.sampler([self._baseline(self.reference, dict(made.before)) for made in sets]))
+
+        launched, problems = set[int](), list[str]()
+
+        def renew(turn: int) -> None:
+            number = turn % len(sets)
+            made = sets[number]
+            if number in launched and not problems and self.seeds.random() < CHECKED:
+                problems.extend(self._compare(made, self._wanted(made.before))[1])
+            launched.add(number)
+            self._renew(made)
+            self.device.synchronize()
+
+        timing = measure(sides, len(sets), renew)
+        wrong, worst = (f"{_TIMED}: {'; '.join(problems)}", 0.0) if problems else self._still_right(sets)
+        if not wrong:
+            wrong, error = self._audit(program, sets, timing)
+            worst = max(worst, error)
+        count = len(sets)
+        sets.clear()
+        for each in (program, rival) if rival is not None else (program,):
+            each.forget()
+        self.device.release()
         return {
             "median_ms": timing.median_ms, "spread_ms": timing.spread_ms, "baseline_ms": timing.baseline_ms,
             "baseline_spread_ms": timing.baseline_spread_ms, "warm_ms": timing.warm_ms,
-            "baseline_warm_ms": timing.baseline_warm_ms, "method": timing.method, "sets": len(sets),
+            "baseline_warm_ms": timing.baseline_warm_ms, "method": timing.method, "sets": count,
             "repetitions": timing.repetitions,
         }, wrong, worst  # fmt: skip
+
+    def _strays(self, program: Program, made: _Set) -> bool:
+        """A launch that is captured into a graph does nothing yet, so whatever appears was done on another stream."""
+        outputs = [made.tensors[a.name].tensor for a in self.arguments if a.role != "in"]
+        before = [self.device.copy(o) for o in outputs]
+        self.device.synchronize()
+        program.capture(made.number)
+        return not all(self.device.equal(o, b) for o, b in zip(outputs, before, strict=True))
 
     def _baseline(self, reference: Reference, inputs: Mapping[str, Any]) -> Launch:
         def run() -> None:
@@ -259,45 +204,76 @@ class _Case:
             raise JobError("reference", f"as the baseline, in the types of the inputs: {error}") from None
         return run
 
-    def _sets(self, seed: int) -> list[_Set]:
-        """Sets of arguments to rotate; fewer where they do not fit the memory."""
-        sets = [self._make(seed, 1)]
-        try:
-            for i in range(1, SETS):
-                sets.append(self._make(seed + i, 1 + i))
-        except JobError as error:
-            if error.failure != "out of memory":
-                raise
+    def _sets(self, program: Program) -> list[_Set]:
+        """Sets of arguments to rotate, bound; fewer where they do not fit the memory."""
+        sets: list[_Set] = []
+        for i in range(SETS):
+            try:
+                made = self._make(program, self.seeds.getrandbits(40), 1 + i)
+                made.number = program.bind(made.values)
+            except JobError as error:
+                if error.failure != "out of memory" or not sets:
+                    raise
+                break
+            sets.append(made)
         return sets
 
-    def _still_right(self, sets: Sequence[_Set], launches: Sequence[Launch], seed: int) -> tuple[str, float]:
-        """What is wrong with the results of the timed launches, and of one more on new inputs in the same places."""
+    def _still_right(self, sets: Sequence[_Set]) -> tuple[str, float]:
+        """What is wrong with the results of the timed launches, and the largest error."""
         worst = 0.0
         repeats = all(a.role != "inout" for a in self.arguments)  # a second launch on its own results is another task
         for made in sets if repeats else ():
             error, problems = self._compare(made, self._wanted(made.before))
             worst = max(worst, error)
             if problems:
-                return f"in the timed launches: {'; '.join(problems)}", worst
+                return f"{_TIMED}: {'; '.join(problems)}", worst
+        return "", worst
+
+    def _audit(self, program: Program, sets: Sequence[_Set], timing: Timing) -> tuple[str, float]:
+        """New inputs in the same places, launches by the clock of the judge: what is wrong, and the largest error.
+
+        All launches are compared, so all have to be done. The least time of several rounds counts: a busy host makes
+        rounds slow and cannot make them fast.
+        """
         if self.case.get("given"):
-            return "", worst
-        made = sets[0]
-        for i, argument in enumerate(self.arguments):
-            tensor = made.tensors[argument.name].tensor
-            if argument.role != "out":
-                self._fill(argument, tensor, (seed + 1000) * 64 + i, SETS + 1)
-                made.before[argument.name] = self.device.copy(tensor)
-        self._poison(made)
-        launches[0]()
-        self.device.synchronize()
-        error, problems = self._compare(made, self._wanted(made.before))
-        text = f"after timing, with other inputs in the same places: {'; '.join(problems)}" if problems else ""
-        return text, max(worst, error)
+            return "", 0.0
+        worst, least = 0.0, float("inf")
+        numbers = [made.number for made in sets]
+        for turn in range(AUDIT_MORE):
+            for i, made in enumerate(sets):
+                self._renew(made, SETS + 1 + i)
+                self._poison(made)
+            self.device.synchronize()
+            seconds = program.launch(numbers)
+            for made in sets:
+                error, problems = self._compare(made, self._wanted(made.before))
+                worst = max(worst, error)
+                if problems:
+                    return f"after timing, with other inputs in the same places: {'; '.join(problems)}", worst
+            least = min(least, seconds * 1e3 / len(sets))
+            if turn + 1 >= AUDIT_ROUNDS and least <= AUDIT_SHARE * timing.median_ms + AUDIT_MS:
+                return "", worst
+        raise JobError("tampered", (
+            f"the process of the kernel says that a launch takes {timing.median_ms:.4g} ms, the clock of the judge "
+            f"says {least:.4g} ms; its times mean nothing"
+        ))  # fmt: skip
 
     def _poison(self, made: _Set) -> None:
         for argument in self.arguments:
             if argument.role == "out":
                 self.device.poison(made.tensors[argument.name].tensor, argument.dtype)
+        self.device.synchronize()
+
+    def _renew(self, made: _Set, draw: int | None = None) -> None:
+        """New inputs in the same places. Index tensors change where a `draw` is said: they come from the client."""
+        given: Mapping[str, str] = self.case.get("given") or {}
+        tables: Sequence[Mapping[str, str]] = self.case.get("tables") or [{}]
+        for argument in self.arguments:
+            if argument.role == "out" or argument.name in given or (draw is None and argument.name in tables[0]):
+                continue
+            tensor = made.tensors[argument.name].tensor
+            self._fill(argument, tensor, self.seeds.getrandbits(40), draw or 0)
+            self.device.assign(made.before[argument.name], tensor)
 
     def _compare(self, made: _Set, want: Mapping[str, Any] | None) -> tuple[float, list[str]]:
         """The largest error, and what is wrong."""
@@ -331,19 +307,23 @@ class _Case:
             raise JobError("bad job", f"the elements of {argument.name} cannot be read: {error}") from None
         self.device.load(tensor, data, argument.dtype)
 
-    def _make(self, seed: int, draw: int) -> _Set:
+    def _make(self, program: Program, seed: int, draw: int) -> _Set:
+        """Arguments in memory of the kernel's process, not yet bound."""
         made = _Set()
         given: Mapping[str, str] = self.case.get("given") or {}
+        shapes = {a.name: self._shape(a.name) for a in self.arguments}
+        strides: Mapping[str, list[int]] = self.case.get("strides", {})
+        sizes = [room(shapes[a.name], strides.get(a.name)) + 2 * self.device.guard for a in self.arguments]
+        wanted = [(size, a.dtype) for size, a in zip(sizes, self.arguments, strict=True)]
+        buffers = iter(program.allocate(wanted))
         for i, argument in enumerate(self.all):
             if argument.role == "scalar":
                 made.values.append(self._scalar(argument.name))
                 made.before[argument.name] = made.values[-1]
                 continue
-            shape: list[int] | None = self.case.get("shapes", {}).get(argument.name)
-            if shape is None:
-                raise JobError("bad job", f"the case {self.case.get('sizes')} gives no shape for {argument.name}")
-            strides: list[int] | None = self.case.get("strides", {}).get(argument.name)
-            guarded = self.device.guarded(shape, argument.dtype, strides)
+            buffer: Buffer = next(buffers)
+            shape, step = shapes[argument.name], strides.get(argument.name)
+            guarded = self.device.guarded(buffer.storage, shape, argument.dtype, step)
             if argument.role != "out":
                 if argument.name in given:
                     self.device.load(guarded.tensor, base64.b64decode(given[argument.name]), argument.dtype)
@@ -351,8 +331,15 @@ class _Case:
                     self._fill(argument, guarded.tensor, seed * 64 + i, draw)
                 made.before[argument.name] = self.device.copy(guarded.tensor)
             made.tensors[argument.name] = guarded
-            made.values.append(guarded.tensor)
+            made.values.append({"buffer": buffer.number, "shape": shape, "strides": step, "offset": self.device.guard})
+        self.device.synchronize()
         return made
+
+    def _shape(self, name: str) -> list[int]:
+        shape: list[int] | None = self.case.get("shapes", {}).get(name)
+        if shape is None:
+            raise JobError("bad job", f"the case {self.case.get('sizes')} gives no shape for {name}")
+        return shape
 
     def _scalar(self, name: str) -> int | float:
         value = self.case.get("scalars", {}).get(name)
@@ -376,7 +363,7 @@ class _Case:
                 continue
             if argument.name not in expected:
                 raise JobError("bad job", f"no expected elements for {argument.name}")
-            like = self.device.guarded(self.case["shapes"][argument.name], argument.dtype).tensor
+            like = self.device.private(self.case["shapes"][argument.name], argument.dtype)
             self.device.load(like, base64.b64decode(expected[argument.name]), argument.dtype)
             wanted[argument.name] = like
         return wanted

@@ -1,10 +1,12 @@
-"""The device of a machine without a GPU: Tilewright's interpreter. It gives results, and no times."""
+"""The judge's side of a machine without a GPU: it compares what Tilewright's interpreter computes, and has no times."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+import mmap
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,23 @@ from tilewright_reference import Backend
 from tilewright_reference.numpy_functions import NumpyFunctions
 
 from .describe import mismatch
-from .grade import F16_OVERFLOW, Difference, Guarded, JobError, Kernel, Launch, Timing, room
-from .protocol import Message
+from .terms import F16_OVERFLOW, Difference, Guarded, JobError, Launch, not_as_agreed, room
+from .timing import Side
 
 GUARD = 256  # elements before and after a tensor
 
-_STORAGE = {
+_STORAGE: Mapping[str, str] = {
     "f16": "float16", "bf16": "float32", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
     "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i1": "bool",
     "f8e4m3": "float32", "f8e5m2": "float32",
 }  # fmt: skip
+
+
+def storage_of(dtype: str) -> str:
+    """The NumPy type of an element type. Raises JobError."""
+    if dtype not in _STORAGE:
+        raise JobError("bad job", f"unknown element type {dtype!r}")
+    return _STORAGE[dtype]
 
 
 def _numbers() -> tuple[Any, Any]:
@@ -31,50 +40,35 @@ def _numbers() -> tuple[Any, Any]:
 
 
 class Interpreter:
-    """Executes the kernel source of a job. Tensors of bf16 and 8-bit floats are float32 arrays of such values."""
+    """Compares what an interpreter computed. Tensors of bf16 and 8-bit floats are float32 arrays of such values."""
 
+    guard = GUARD
     name = "interpreter (no GPU)"
 
     def __init__(self) -> None:
         self.backend: Backend = NumpyFunctions()
 
-    def kernel(self, job: Message) -> Kernel:
-        """The kernel of the job's `dsl`, elaborated and expanded."""
-        dsl: Message = job.get("dsl") or {}
-        if not dsl.get("source"):
-            raise JobError("unsupported", "this machine has no GPU, and the job brings no kernel source to interpret")
-        # By name, because the worker is also shipped without the language.
-        frontend: Any = importlib.import_module("tilewright.frontend")
-        source: Any = importlib.import_module("tilewright.source")
-        expand: Any = importlib.import_module("tilewright.expand")
-        interpret: Any = importlib.import_module("tilewright.interpret")
-        module = frontend.parse_module(source.SourceText.of(dsl["source"], "job"))
-        unit = next((u for u in module.units if u.name == dsl.get("kernel")), None)
-        if unit is None:
-            raise JobError("bad job", f"the source of the job has no kernel {dsl.get('kernel')}")
-        if unit.kernel is None:
-            text = "; ".join(p.message for p in unit.problems if p.severity == "error")
-            raise JobError("compile", f"{unit.name} has errors: {text}")
-        kernel = expand.expand(unit.kernel)
+    def open(self, handle: Any, elements: int, dtype: str) -> Any:
+        """A file that the process of the kernel maps too. `handle` is what that process says, so it is not trusted."""
+        kind: Any = np.dtype(storage_of(dtype))
+        path, size = str(handle), elements * kind.itemsize
+        try:
+            descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+            with os.fdopen(descriptor, "r+b") as file:
+                if os.fstat(file.fileno()).st_size != size:
+                    raise ValueError(f"no {size} bytes")
+                return np.frombuffer(mmap.mmap(file.fileno(), size), kind)
+        except (OSError, ValueError) as error:
+            raise not_as_agreed(error) from None
 
-        def bind(tensors: Sequence[Any]) -> Callable[[], None]:
-            def launch() -> None:
-                try:
-                    interpret.run(kernel, tensors)
-                except Exception as error:
-                    raise JobError("launch", f"{type(error).__name__}: {error}") from error
+    def private(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor of the judge alone."""
+        return np.zeros(tuple(shape), storage_of(dtype))
 
-            return launch
-
-        return bind
-
-    def guarded(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
+    def guarded(self, buffer: Any, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Guarded:
         """NaN, or an unlikely integer, inside and around."""
-        if dtype not in _STORAGE:
-            raise JobError("bad job", f"unknown element type {dtype!r}")
         size = room(shape, strides)
-        kind: Any = np.dtype(_STORAGE[dtype])
-        buffer = np.full(size + 2 * GUARD, self._poison(kind), kind)
+        self.poison(buffer, dtype)
         edges = (buffer[:GUARD], buffer[GUARD + size :])
         before = [e.tobytes() for e in edges]
         if strides is not None:
@@ -135,6 +129,10 @@ class Interpreter:
         """A copy."""
         return tensor.copy()
 
+    def assign(self, target: Any, source: Any) -> None:
+        """Copy the elements over."""
+        target[...] = source
+
     def equal(self, first: Any, second: Any) -> bool:
         """Bit by bit, so that NaN equals itself."""
         return first.tobytes() == second.tobytes()
@@ -174,17 +172,18 @@ class Interpreter:
         """NaN, or an unlikely integer."""
         tensor[...] = self._poison(tensor.dtype)
 
-    def time(self, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing | None:
-        """None: the time of an interpreter says nothing about the kernel."""
-        return None
+    def sampler(self, launches: Sequence[Launch]) -> Side:
+        """Never asked for: the interpreter's times are none (`InterpreterHost.sampler`)."""
+        raise JobError("unsupported", "the interpreter has no clock")
 
-    def strays(self, launch: Launch, outputs: Sequence[Any]) -> bool:
-        """There are no streams."""
-        return False
+    def release(self) -> None:
+        """Memory is given back as it is dropped."""
 
-    def tampered(self) -> str:
-        """Kernels are interpreted, so they replace nothing."""
-        return ""
+    def failure(self, error: Exception) -> JobError:
+        """What an error of the judge's own work means for the job."""
+        if isinstance(error, MemoryError):
+            return JobError("out of memory", "the machine has too little memory")
+        return JobError("launch", f"{type(error).__name__}: {error}")
 
     def _poison(self, kind: Any) -> Any:
         if kind.kind == "f":

@@ -40,6 +40,9 @@ integers of 8 bits from -8 to 7, so that sums of products stay small. With neith
                 "baseline_ms": 0.2, "baseline_spread_ms": 0.01, "warm_ms": 0.18, "baseline_warm_ms": 0.19,
                 "method": "events" | "graph", "sets": 3, "repetitions": 50}]}
 
+The stage "queue" says that the job waits for the device, on which only one job runs at a time, of whichever worker; its
+`seconds` have not begun.
+
 `median_ms` is with a cold L2, `warm_ms` with what the launch before has left there; short kernels are timed warm in a
 CUDA graph, where no time of the host is in them. `sets` of arguments were used in turn.
 
@@ -66,7 +69,8 @@ FAILURES = {
     "launch": "the kernel or the device raised an error",
     "illegal access": "the kernel touched memory that is not its own",
     "out of memory": "the device or the machine has too little memory",
-    "tampered": "the kernel replaced functions that time or compare it",
+    "disk full": "the machine has no room for the files of the job",
+    "tampered": "the kernel's process interfered with its grading",
     "reference": "the reference could not be evaluated",
     "crash": "the process of the job died",
     "timeout": "the job took longer than its limit",

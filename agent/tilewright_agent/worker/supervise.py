@@ -1,7 +1,8 @@
-"""The worker's own process: reads messages, gives each job a fresh process with a time limit, passes results on.
+"""The worker's own process: reads messages, hands one job after the other to the judge, and holds it to its limits.
 
-Nothing that a job does can end the worker. A job process is started ahead of the job (importing torch takes seconds),
-does one job and is then killed, so memory that a kernel corrupted and a device context that it broke go with it.
+Nothing that a job does can end the worker. All processes of a job are killed when it has ended, so memory that a kernel
+corrupted and a device context that it broke go with it, and its folder is removed. A judge that comes to harm, or has
+to be stopped, is replaced.
 """
 
 from __future__ import annotations
@@ -9,111 +10,41 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO
 
+from .confine import adopt_orphans, close_memory, descendants, environment, resident
+from .locks import DeviceLock
+from .processes import Event, Judge, sweep
 from .protocol import PROTOCOL, Message, ProtocolError, decode, encode, failed
+from .scratch import Scratch
 
 START_SECONDS = 180.0  # importing torch from a cold network disk can take minutes
-KILL_SECONDS = 10.0
 DEFAULT_SECONDS = 300.0
 MOST_SECONDS = 3600.0
 LOOK_SECONDS = 0.25  # between looks at the memory of a job
 MEMORY_SHARE = 0.9  # of the memory of the machine, for a job that names no limit
 
-Event = tuple[str, Any, bytes | None]
+QUEUE_SECONDS = 2.0  # between words to a client that waits for the device
+LOCK_SECONDS = 0.02  # between attempts to have the device
 
 
 def serve(source: IO[bytes], sink: IO[bytes], command: Sequence[str]) -> int:
-    """Greet, then do jobs from `source` until it ends; answers go to `sink`. `command` starts the process of a job."""
+    """Greet, then do jobs from `source` until it ends; answers go to `sink`. `command` starts the judge."""
     return _Worker(source, sink, command).run()
 
 
-def job_command() -> list[str]:
-    """The command that starts this worker's job process, from an installed package as from an archive."""
+def worker_command() -> list[str]:
+    """The command that starts this worker, from an installed package as from an archive."""
     inside = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if os.path.isfile(inside):  # the archive itself
-        return [sys.executable, inside, "--job"]
-    return [sys.executable, "-m", __name__.rpartition(".")[0], "--job"]
-
-
-class _Process:
-    """The process of one job, with threads that turn its output into events."""
-
-    def __init__(self, command: Sequence[str], events: queue.Queue[Event]) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=os.name == "posix",
-        )  # fmt: skip
-        self.stderr: deque[bytes] = deque(maxlen=40)
-        self._errors = threading.Thread(target=self._drain, daemon=True)
-        self._errors.start()
-        threading.Thread(target=self._read, args=(events,), daemon=True).start()
-
-    def send(self, line: bytes) -> None:
-        """Hand the job over, without waiting: a process that hangs before it reads must not hold the worker."""
-        threading.Thread(target=self._write, args=(line,), daemon=True).start()
-
-    def kill(self) -> None:
-        """End the process and what it started."""
-        if os.name == "posix":
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        else:
-            self.process.kill()
-        # A driver that tears down a hung kernel may hold the process for a while; the client need not wait for that.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(KILL_SECONDS)
-
-    def resident(self) -> int:
-        """Bytes of memory that the process holds; 0 where the system does not tell."""
-        try:
-            with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError, ValueError):
-            return 0
-
-    def epitaph(self) -> str:
-        """How the process ended, and the last of what it wrote to stderr."""
-        try:
-            code = self.process.wait(KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return "the process of the job closed its output and did not end"
-        self._errors.join(1.0)
-        how = f"exit status {code}"
-        if code < 0:
-            try:
-                how = f"signal {signal.Signals(-code).name}"
-            except ValueError:
-                how = f"signal {-code}"
-        tail = b"".join(self.stderr).decode("utf-8", "replace").strip()
-        return f"the process of the job died ({how})" + (f"; its last words:\n{tail[-2000:]}" if tail else "")
-
-    def _write(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        # A process that has died shows by its exit event, so a broken pipe is no error here.
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
-
-    def _read(self, events: queue.Queue[Event]) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            events.put(("process", self, line))
-        events.put(("process", self, None))
-
-    def _drain(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.stderr.append(line)
+        return [sys.executable, inside]
+    return [sys.executable, "-m", __name__.rpartition(".")[0]]
 
 
 class _Worker:
@@ -123,11 +54,18 @@ class _Worker:
         self.waiting: deque[Message] = deque()
         self.job: Message | None = None
         self.deadline = 0.0
-        self.process: _Process | None = None
+        self.process: Judge | None = None
         self.device = ""
         self.source = source
+        self.scratch: Scratch | None = None
+        self.own = ""  # the folder of the judge
+        self.folder = ""  # of the job that runs
+        self.lock: DeviceLock | None = None
+        self.told = 0.0  # when the client last heard that it has to wait
 
     def run(self) -> int:
+        close_memory()
+        adopt_orphans()
         try:
             self._greet()
             threading.Thread(target=self._read_client, daemon=True).start()
@@ -138,6 +76,8 @@ class _Worker:
         finally:
             if self.process is not None:
                 self.process.kill()
+            if self.scratch is not None:
+                self.scratch.close()
         return 0
 
     def _read_client(self) -> None:
@@ -160,7 +100,13 @@ class _Worker:
             "type": "hello", "protocol": PROTOCOL, "host": socket.gethostname(), "devices": [], "versions": {},
             "capabilities": [], "problem": "",
         }  # fmt: skip
-        self.process = _Process(self.command, self.events)
+        try:
+            self.scratch = Scratch()
+        except OSError as error:
+            hello["problem"] = f"there is no room for the files of jobs: {error.strerror or error} ({error.filename})"
+            self._say(hello)
+            return
+        self.process = self._judge()
         try:
             _, _, line = self.events.get(timeout=START_SECONDS)
             ready = decode(line) if line is not None else {"problem": self.process.epitaph()}
@@ -169,19 +115,37 @@ class _Worker:
         except ProtocolError as error:
             ready = {"problem": f"the process of the job did not greet: {error}"}
         hello.update({key: ready[key] for key in hello if key in ready and key != "type"})
-        self.device = next((d["name"] for d in hello["devices"]), "")
+        devices: list[Message] = hello["devices"]
+        first = devices[0] if devices else Message()
+        self.device = str(first.get("name", ""))
+        if first.get("lock"):
+            self.lock = DeviceLock(str(first["lock"]))
         if hello["problem"]:
             self.process.kill()
             self.process = None
         self._say(hello)
 
+    def _judge(self) -> Judge:
+        assert self.scratch is not None
+        if self.own:
+            self.scratch.remove(self.own)
+        self.own = own = self.scratch.make()  # the nursery compiles a little, too
+        places = {"TMPDIR": own, "TEMP": own, "TMP": own, "TRITON_CACHE_DIR": own}
+        return Judge(self.command, self.events, environment() | places)
+
     def _step(self) -> bool:
         """Handle one event; False ends the worker."""
         try:
-            wait = None if self.job is None else max(0.0, min(LOOK_SECONDS, self.deadline - time.monotonic()))
+            if self.job is not None:
+                wait = max(0.0, min(LOOK_SECONDS, self.deadline - time.monotonic()))
+            else:
+                wait = LOCK_SECONDS if self.waiting else None
             kind, process, line = self.events.get(timeout=wait)
         except queue.Empty:
-            self._look(self.deadline - time.monotonic())
+            if self.job is not None:
+                self._look(self.deadline - time.monotonic())
+            else:
+                self._start()
             return True
         if kind == "process":
             if process is self.process:  # what a process that was killed still says is of no interest
@@ -214,7 +178,7 @@ class _Worker:
         if left <= 0:
             self._finish(failed(self.job["id"], "timeout", f"stopped after the limit of {self._limit(self.job):g} s"))
             return
-        held, limit = self.process.resident() if self.process is not None else 0, self._memory(self.job)
+        held, limit = resident(descendants(os.getpid())), self._memory(self.job)
         if held > limit:
             text = f"stopped at {held / 1e9:.1f} GB of the machine's memory; the limit is {limit / 1e9:.1f} GB"
             self._finish(failed(self.job["id"], "out of memory", text))
@@ -243,25 +207,42 @@ class _Worker:
             self._start()
 
     def _start(self) -> None:
+        """Begin the next job, when the device is free."""
         if self.job is not None or not self.waiting:
             return
+        if self.lock is not None and not self.lock.take():
+            if time.monotonic() - self.told > QUEUE_SECONDS:
+                self.told = time.monotonic()
+                for job in self.waiting:
+                    self._say(_queued(job, f"waiting for {self.device}, where another job runs"))
+            return
         self.job = self.waiting.popleft()
+        for job in self.waiting:
+            self._say(_queued(job, f"waiting for another job on {self.device}"))
         self.deadline = time.monotonic() + self._limit(self.job)
-        if self.process is None:
-            self.process = _Process(self.command, self.events)
-        self.process.send(encode(self.job))
+        try:
+            if self.process is None:
+                self.process = self._judge()
+            assert self.scratch is not None
+            self.folder = self.scratch.make()
+        except (OSError, AssertionError) as error:
+            self._finish(failed(self.job["id"], "disk full", f"there is no folder for the files of the job: {error}"))
+            return
+        self.process.stderr.clear()
+        own = {"scratch": self.folder, "memory": min(self._memory(self.job), 1 << 62)}
+        self.process.send(encode({**self.job, **own}))
 
     @staticmethod
     def _limit(job: Message) -> float:
         value = job.get("seconds", DEFAULT_SECONDS)
         return min(float(value), MOST_SECONDS) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
 
-    def _hear(self, process: _Process, line: bytes | None) -> None:
+    def _hear(self, process: Judge, line: bytes | None) -> None:
         if line is None:
             if self.job is not None:
                 self._finish(failed(self.job["id"], "crash", process.epitaph()))
             else:
-                self.process = None  # a spare process died; the next job starts another
+                self.process = None  # a judge died between jobs; the next job starts another
             return
         try:
             message = decode(line)
@@ -271,7 +252,9 @@ class _Worker:
             return
         message["id"] = self.job["id"]
         if message["type"] == "result":
-            self._finish(message)
+            if message.get("failure") == "crash":
+                message["message"] = f"{message.get('message')}{process.tail()}"
+            self._finish(message, message.pop("keep", None))
         elif message["type"] == "progress":
             self._say(message)
 
@@ -285,12 +268,26 @@ class _Worker:
                 self._say(failed(identity, "cancelled", "cancelled before it started"))
                 return
 
-    def _finish(self, result: Message) -> None:
-        """Answer the job, throw its process away and keep another ready."""
+    def _finish(self, result: Message, keep: list[int] | None = None) -> None:
+        """Answer the job, end its processes and remove its folder. `keep`: the judge goes on, with these processes."""
         result["device"] = result.get("device") or self.device
         if self.process is not None:
-            self.process.kill()
-        self.job, self.process = None, None
+            if keep is None:
+                self.process.kill()
+                self.process = None
+            else:
+                sweep([self.process.process.pid, *keep])
+        if self.scratch is not None and self.folder:
+            self.scratch.remove(self.folder)
+        if self.lock is not None:
+            self.lock.give_back()
+        self.job, self.folder = None, ""
         self._say(result)
-        self.process = _Process(self.command, self.events)
+        if self.process is None and self.scratch is not None:
+            with contextlib.suppress(OSError):  # the next job tries again, and says why not
+                self.process = self._judge()
         self._start()
+
+
+def _queued(job: Message, message: str) -> Message:
+    return {"type": "progress", "id": job["id"], "stage": "queue", "done": 0, "total": 1, "message": message}

@@ -1,12 +1,15 @@
-"""Times of launches on a GPU: cold and warm, candidate and baseline in turn, over arguments that rotate."""
+"""Times of launches on a GPU: cold and warm, candidate and baseline in turn, over arguments that rotate.
+
+A `Side` takes single samples, in the process that launches; `measure` decides which ones, in the process that judges.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from .grade import Launch, Timing
+from .terms import Launch, Timing
 
 WARM_UPS = 3
 MOST_REPETITIONS = 200
@@ -17,34 +20,53 @@ GRAPH_LAUNCHES = 24
 WARM_SHARE = 4  # a warm figure takes this share of the repetitions of a cold one
 
 
-def measure(torch: Any, cache: int, candidate: Sequence[Launch], baseline: Sequence[Launch]) -> Timing:
-    """Time both sides; `cache` is the size of the L2 in bytes.
+class Side(Protocol):
+    """Launches over sets of arguments that rotate; all figures are milliseconds of one launch."""
+
+    def cold(self, turn: int) -> float:
+        """With an overwritten L2."""
+        ...
+
+    def warm(self, turn: int) -> float:
+        """Right after another launch of the same arguments."""
+        ...
+
+    def graph(self) -> bool:
+        """Capture launches into a CUDA graph; whether that works."""
+        ...
+
+    def replay(self) -> float:
+        """From the graph, right after itself."""
+        ...
+
+
+def measure(sides: Sequence[Side], sets: int, renew: Callable[[int], None]) -> Timing:
+    """Time the candidate, the first of the sides, and the baseline, if there is a second.
 
     Cold: before each launch the L2 is overwritten and the stream is kept busy, so that the events enclose device time
     alone and not the time in which the host prepares the launch. Warm: each launch follows one like it. A short kernel
-    is launched from a CUDA graph then, because an event costs about as much time as it.
+    is launched from a CUDA graph then, because an event costs about as much time as it. `renew` puts new inputs into
+    the arguments of a turn, before each cold launch of the candidate: who replays an answer has to compute it too.
     """
-    clock = _Clock(torch, cache)
-    sides = [candidate, baseline] if baseline else [candidate]
-    estimate = max(clock.cold([side[i % len(side)] for side in sides])[0] for i in range(max(WARM_UPS, len(candidate))))
+
+    def cold(turn: int) -> list[float]:
+        renew(turn)
+        return [side.cold(turn) for side in sides]
+
+    estimate = max(cold(i)[0] for i in range(max(WARM_UPS, sets)))
     repetitions = max(15, min(MOST_REPETITIONS, int(TIMED_MS / max(estimate, 1e-3))))
-    samples = [clock.cold([side[i % len(side)] for side in sides]) for i in range(repetitions)]
+    samples = [cold(i) for i in range(repetitions)]
     mine = [s[0] for s in samples]
-    other = [s[1] for s in samples] if baseline else None
-    method, warm = "events", [clock.warm for _ in sides]
-    if statistics.median(mine) < SHORT_MS:
-        graphs = [_Graph(torch, side) for side in sides]
-        if all(graph.works for graph in graphs):
-            method, warm = "graph", [graph.time for graph in graphs]
-    rounds = max(5, repetitions // WARM_SHARE)
+    other = [s[1] for s in samples] if len(sides) > 1 else None
+    in_graph = statistics.median(mine) < SHORT_MS and all([side.graph() for side in sides])
     warms: list[list[float]] = [[] for _ in sides]
-    for i in range(rounds):
-        for side, time, found in zip(sides, warm, warms, strict=True):
-            found.append(time(side[i % len(side)]))
+    for i in range(max(5, repetitions // WARM_SHARE)):
+        for side, found in zip(sides, warms, strict=True):
+            found.append(side.replay() if in_graph else side.warm(i))
     return Timing(
         statistics.median(mine), _spread(mine), statistics.median(other) if other else None,
         _spread(other) if other else None, repetitions, statistics.median(warms[0]),
-        statistics.median(warms[1]) if baseline else None, method,
+        statistics.median(warms[1]) if other else None, "graph" if in_graph else "events",
     )  # fmt: skip
 
 
@@ -61,54 +83,54 @@ def capture(torch: Any, launches: Sequence[Launch]) -> Any:
     return graph
 
 
-class _Clock:
-    def __init__(self, torch: Any, cache: int) -> None:
-        self.torch = torch
+class Sampler:
+    """The launches of one side, on this process's stream; `cache` is the size of the L2 in bytes."""
+
+    def __init__(self, torch: Any, cache: int, launches: Sequence[Launch]) -> None:
+        self.torch, self.launches = torch, list(launches)
         self.flush = torch.empty(max(4 * cache, 1 << 27), dtype=torch.uint8, device="cuda")
+        self.captured: Any = None
 
-    def cold(self, sides: Sequence[Launch]) -> list[float]:
-        """One launch of each side, in milliseconds."""
-        events: list[tuple[Any, Any]] = []
-        for side in sides:
-            self.flush.zero_()
-            events.append(self._enclosed(side))
-        return _elapsed(self.torch, events)
+    def cold(self, turn: int) -> float:
+        """As `Side`."""
+        self.flush.zero_()
+        return self._timed(self.launches[turn % len(self.launches)])
 
-    def warm(self, side: Launch) -> float:
-        """One launch right after another of the same arguments."""
-        side()
-        return _elapsed(self.torch, [self._enclosed(side)])[0]
+    def warm(self, turn: int) -> float:
+        """As `Side`."""
+        launch = self.launches[turn % len(self.launches)]
+        launch()
+        return self._timed(launch)
 
-    def _enclosed(self, side: Launch) -> tuple[Any, Any]:
-        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+    def graph(self) -> bool:
+        """As `Side`; the sets of arguments in turn."""
+        self.captured = capture(self.torch, [self.launches[i % len(self.launches)] for i in range(GRAPH_LAUNCHES)])
+        return self.captured is not None
+
+    def replay(self) -> float:
+        """As `Side`."""
+        start, stop = self._events()
+        self.captured.replay()
+        start.record()
+        self.captured.replay()
+        stop.record()
+        return self._elapsed(start, stop) / GRAPH_LAUNCHES
+
+    def _timed(self, launch: Launch) -> float:
+        start, stop = self._events()
         self.torch.cuda._sleep(DELAY_CYCLES)
         start.record()
-        side()
+        launch()
         stop.record()
-        return start, stop
+        return self._elapsed(start, stop)
 
+    def _events(self) -> tuple[Any, Any]:
+        event = self.torch.cuda.Event
+        return event(enable_timing=True), event(enable_timing=True)
 
-class _Graph:
-    """Launches of one side in a graph, its sets of arguments in turn."""
-
-    def __init__(self, torch: Any, side: Sequence[Launch]) -> None:
-        self.torch = torch
-        self.graph = capture(torch, [side[i % len(side)] for i in range(GRAPH_LAUNCHES)])
-        self.works = self.graph is not None
-
-    def time(self, launch: Launch) -> float:
-        """The time of one launch; which one the graph decides."""
-        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.graph.replay()
-        start.record()
-        self.graph.replay()
-        stop.record()
-        return _elapsed(self.torch, [(start, stop)])[0] / GRAPH_LAUNCHES
-
-
-def _elapsed(torch: Any, events: Sequence[tuple[Any, Any]]) -> list[float]:
-    torch.cuda.synchronize()
-    return [float(start.elapsed_time(stop)) for start, stop in events]
+    def _elapsed(self, start: Any, stop: Any) -> float:
+        self.torch.cuda.synchronize()
+        return float(start.elapsed_time(stop))
 
 
 def _spread(samples: Sequence[float]) -> float:
