@@ -91,12 +91,14 @@ class Pool:
 
     def _open(self, runners: Sequence[str]) -> list[str]:
         """Greet all workers at once: each may take a login and the import of torch."""
-        found: dict[int, Runner] = {}
+        found: dict[int, list[Runner]] = {}
         failures: dict[int, str] = {}
 
         def reach(i: int) -> None:
             try:
-                found[i] = Runner(runners[i], self._cancelled)
+                found[i] = [Runner(runners[i], self._cancelled)]
+                for _ in range(found[i][0].slots - 1):
+                    found[i].append(Runner(runners[i], self._cancelled))
             except ConnectionFailed as error:
                 failures[i] = str(error)
             except Cancelled:
@@ -111,8 +113,8 @@ class Pool:
         except BaseException:
             self._stop.set()
             raise
-        self._names = [runners[i] for i in sorted(found)]
-        self._sessions = [found[i] for i in sorted(found)]
+        self._names = [runners[i] for i in sorted(found) for _ in found[i]]
+        self._sessions = [session for i in sorted(found) for session in found[i]]
         return [failures[i] for i in sorted(failures)]
 
     def _serve(self, runner: str, session: Runner) -> None:

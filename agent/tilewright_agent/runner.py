@@ -126,6 +126,11 @@ class Runner:
         """The host that the worker runs on."""
         return str(self.connection.hello.get("host") or "")
 
+    @property
+    def slots(self) -> int:
+        """How many runs it can do at once, over as many connections: the machines of a fleet."""
+        return max(1, int(self.connection.hello.get("slots") or 1))
+
     def run(
         self,
         unit: KernelUnit,

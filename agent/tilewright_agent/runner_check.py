@@ -86,6 +86,10 @@ def _greeted(name: str, command: str, hello: Message) -> RunnerState:
         parts.append(f"{int(gpu['memory']) / 1e9:.0f} GB")
     parts += [f"{package} {versions[package]}" for package in ("python", "torch", "triton") if package in versions]
     found = f"{', '.join(parts)}, on {hello.get('host') or 'an unnamed host'}"
+    if hello.get("slots"):
+        found += f", {hello['slots']} at once"
+    if hello.get("note"):
+        return RunnerState(name, command, found, str(hello["note"]), "bring the same versions to all machines")
     if gpu is None:
         advice = "kernels are interpreted there and not timed; install torch with CUDA and triton to use its GPU"
         return RunnerState(name, command, found, "it has no GPU that torch can use", advice if name != "local" else "")
@@ -106,11 +110,14 @@ def _advice(message: str, code: str) -> str:
         ("no such file", "put the worker there: tilewright runner install HOST"),
         ("can't open file", "put the worker there: tilewright runner install HOST"),
         ("no module named", "put the worker there: tilewright runner install HOST"),
+        ("does it run, is the port open", "start it: tilewright fleet scheduler; and copy the folder of certificates"),
+        ("tilewright fleet certificates", "copy the folder of certificates from a machine of the fleet"),
+        ("has joined its scheduler", "start the machines: tilewright fleet worker tls://HOST:PORT on each"),
         ("ssh could not connect", "try the ssh command by hand"),
     )
     if code == "protocol":
         return "bring this version of the worker there: tilewright runner install HOST"
-    if code == "unsupported":
+    if code == "unsupported" and "has joined" not in text:
         return "pip install 'tilewright[gpu]' there, or name the Python that has torch and triton in the command"
     return next((hint for words, hint in hints if words in text), "run the command by hand: a worker greets with JSON")
 

@@ -2,17 +2,25 @@
 
 [tool.tilewright.runners]
 gpu = "ssh gpu-box python3 .tilewright/worker.pyz"
+farm = { scheduler = "tls://head:8786", certificates = "~/.tilewright/fleet" }
+
+A fleet becomes a command too, so that all that use runners need not tell them apart.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from tilewright_agent.fleet import SCHEME, FleetError
+from tilewright_agent.fleet.certificates import checked_address
 from tilewright_agent.transport import LOCAL
 
 
@@ -90,9 +98,31 @@ def _commands(table: object, file: Path) -> dict[str, str]:
     for name, command in cast("dict[str, object]", table).items():
         if name == LOCAL:
             raise RunnerConfigError(f"{file}: the runner {LOCAL!r} is this machine; give yours another name")
+        if isinstance(command, dict):
+            command = _fleet(name, cast("dict[str, object]", command), file)
         if not isinstance(command, str) or not command.strip():
             raise RunnerConfigError(f'{file}: the runner {name!r} needs a command, such as {name} = "ssh HOST …"')
         if name != name.strip() or len(name.split()) != 1:
             raise RunnerConfigError(f"{file}: the runner {name!r} needs a name of one word")
         commands[name] = command
     return commands
+
+
+def _fleet(name: str, table: Mapping[str, object], file: Path) -> str:
+    """The command that reaches a fleet. A path of certificates counts from the folder of the configuration."""
+    scheduler, certificates = table.get("scheduler"), table.get("certificates")
+    if (
+        not isinstance(scheduler, str)
+        or not isinstance(certificates, str)
+        or set(table) != {"scheduler", "certificates"}
+    ):
+        raise RunnerConfigError(
+            f'{file}: the fleet {name!r} needs scheduler = "{SCHEME}HOST:PORT" and certificates = "DIR", and no more'
+        )
+    try:
+        checked_address(scheduler)
+    except FleetError as error:
+        raise RunnerConfigError(f"{file}: the fleet {name!r}: {error}") from None
+    folder = file.parent / Path(certificates).expanduser()
+    command = [sys.executable, "-m", "tilewright_agent.fleet", "--scheduler", scheduler, "--certificates", str(folder)]
+    return shlex.join(command) if os.name == "posix" else " ".join(command)

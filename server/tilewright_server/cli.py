@@ -16,7 +16,9 @@ from typing import Protocol, cast
 from tilewright_server import installed_version
 from tilewright_server.errors import UsageError
 
-COMMANDS = ("check", "lower", "explain", "run", "bench", "tune", "optimize", "history", "runner", "serve", "doctor")
+COMMANDS = (
+    "check", "lower", "explain", "run", "bench", "tune", "optimize", "history", "runner", "fleet", "serve", "doctor",
+)  # fmt: skip
 
 
 class Command(Protocol):

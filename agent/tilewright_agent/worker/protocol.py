@@ -74,6 +74,7 @@ FAILURES = {
     "reference": "the reference could not be evaluated",
     "crash": "the process of the job died",
     "timeout": "the job took longer than its limit",
+    "connection": "the machine that did the job was lost",
     "cancelled": "the client asked to end it",
 }
 
