@@ -96,9 +96,9 @@ class Pool:
 
         def reach(i: int) -> None:
             try:
-                found[i] = [Runner(runners[i], self._cancelled)]
+                found[i] = [Runner(runners[i], self._cancelled, again=False)]
                 for _ in range(found[i][0].slots - 1):
-                    found[i].append(Runner(runners[i], self._cancelled))
+                    found[i].append(Runner(runners[i], self._cancelled, again=False))
             except ConnectionFailed as error:
                 failures[i] = str(error)
             except Cancelled:
@@ -140,7 +140,7 @@ class Pool:
             with self._lock:
                 self.notes.append(f"Lost a worker: {lost}")
             try:
-                session = Runner(runner, self._cancelled)
+                session = Runner(runner, self._cancelled, again=False)
                 self._sessions.append(session)
             except (ConnectionFailed, Cancelled):
                 break

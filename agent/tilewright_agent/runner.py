@@ -90,10 +90,15 @@ def run_unit(
 
 
 class Runner:
-    """A runner with an open worker, for several runs. Raises ConnectionFailed and Cancelled, here and in `run`."""
+    """A runner with an open worker, for several runs. Raises ConnectionFailed and Cancelled, here and in `run`.
 
-    def __init__(self, runner: str = LOCAL, cancelled: Callable[[], bool] | None = None) -> None:
+    A run that is lost with its worker is done once more, from its beginning, on a new connection: a run changes nothing
+    that another one sees, and half of it is never a result. With `again` False the caller decides about that.
+    """
+
+    def __init__(self, runner: str = LOCAL, cancelled: Callable[[], bool] | None = None, *, again: bool = True) -> None:
         self.connection = Connection(worker_command(runner), cancelled)
+        self._cancelled, self._again = cancelled, again
         self._numbers = count(1)
 
     def __enter__(self) -> Runner:
@@ -173,8 +178,30 @@ class Runner:
             return RunResult(unit.name, "failed", message=str(error), failure="compile")
         except EvaluationError as error:
             return RunResult(unit.name, "failed", message=f"the shapes lack a size: {error}", failure="bad job")
-        answer = self.connection.request(job, _reporter(progress))
-        return self._result(unit.name, answer)
+        return self._result(unit.name, self._done(job, progress))
+
+    def _done(self, job: Message, progress: Progress | None) -> Message:
+        """The answer to a job. One that was lost is sent again, once."""
+        try:
+            answer = self.connection.request(job, _reporter(progress))
+            if answer.get("failure") != "connection" or not self._again:
+                return answer
+        except ConnectionFailed as error:
+            if error.code != "connection" or not self._again:
+                raise
+            if progress is not None:
+                progress("the connection is lost; trying once more", 0.0)
+            self._reconnect()
+        return self.connection.request({**job, "id": str(next(self._numbers))}, _reporter(progress))
+
+    def _reconnect(self) -> None:
+        before = self.device, self.versions
+        self.connection.close()
+        self.connection = Connection(self.connection.command, self._cancelled)
+        if (self.device, self.versions) != before:
+            raise ConnectionFailed(
+                "the connection was lost, and the runner came back with another device or other versions: run again"
+            )
 
     def _result(self, name: str, answer: Message) -> RunResult:
         device = str(answer.get("device") or "")

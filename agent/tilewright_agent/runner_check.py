@@ -20,6 +20,8 @@ from tilewright_agent.worker.protocol import Message
 CHECK_SECONDS = 90.0
 COPY_SECONDS = 120.0
 REMOTE = ".tilewright/worker.pyz"  # in the home folder of the account
+# Never a question, which an editor could not ask on; a host that cannot be reached or is lost shows within a minute.
+SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15"
 TRITON = (3, 6)  # what the lowering emits is of this version
 
 
@@ -62,7 +64,7 @@ def install(host: str, python: str = "python3", remote: str = REMOTE) -> str:
         _command(["ssh", host, f"mkdir -p {folder}"])
         _command(["scp", "-q", str(archive), f"{host}:{new}"])
         _command(["ssh", host, f"mv -f {new} {remote}"])
-    return f"ssh {host} {shlex.quote(python)} {remote}"
+    return f"ssh {SSH_OPTIONS} {host} {shlex.quote(python)} {remote}"
 
 
 def _examine(name: str, command: str, seconds: float) -> RunnerState:

@@ -71,7 +71,8 @@ class Connection:
         try:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=os.name == "posix",
+                # Nobody is there to answer a question: ssh is to fail instead.
+                env={**os.environ, "SSH_ASKPASS_REQUIRE": "never"}, start_new_session=os.name == "posix",
             )  # fmt: skip
         except OSError as error:
             raise ConnectionFailed(f"cannot start `{self._name}`: {error.strerror or error}") from None

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +11,7 @@ import pytest
 from agent.support import FMA, program, unit
 from agent.test_runner import HELLO, fake
 from tilewright_agent.runner import run_unit
-from tilewright_agent.runner_check import REMOTE, InstallError, examine, install
+from tilewright_agent.runner_check import REMOTE, SSH_OPTIONS, InstallError, examine, install
 from tilewright_agent.runner_config import RunnerConfigError, find_config, resolve
 
 TABLE = '[project]\nname = "x"\n\n[tool.tilewright.runners]\ngpu = "ssh gpu-box tilewright-worker"\n"box-2" = "./w"\n'
@@ -123,6 +118,7 @@ if os.path.basename(sys.argv[0]) == "scp":
     data = open(source, "rb").read()
     open(os.path.join(home, path), "wb").write(data)
     sys.exit()
+while arguments[0] == "-o": arguments = arguments[2:]
 if arguments[0] == "closed": sys.exit("ssh: connect to host closed port 22: Connection refused")
 sys.exit(subprocess.run(["sh", "-c", " ".join(arguments[1:])], cwd=home).returncode)
 """
@@ -145,7 +141,7 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_worker_is_brought_to_a_host_and_runs_there(fake_ssh: Path) -> None:
     command = install("me@gpu-box", sys.executable)
-    assert command == f"ssh me@gpu-box {sys.executable} {REMOTE}"
+    assert command == f"ssh {SSH_OPTIONS} me@gpu-box {sys.executable} {REMOTE}"
     assert (fake_ssh / REMOTE).is_file() and not (fake_ssh / f"{REMOTE}.new").exists()
     assert [line.split()[0] for line in (fake_ssh / "log").read_text().splitlines()] == ["ssh", "scp", "ssh"]
     (state,) = examine({"box": command})
@@ -184,67 +180,3 @@ def test_without_ssh_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InstallError, match="ssh is not installed"):
         install("gpu-box")
-
-
-# ------------------------------------------------------------------------------------------------ a real sshd
-
-
-@pytest.fixture
-def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A host name that `ssh` and `scp` resolve to an sshd of this test: own port, keys and configuration."""
-    daemon = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
-    if daemon is None or shutil.which("ssh") is None:
-        pytest.skip("needs an ssh client and sshd (openssh-server)")
-    for name in ("host_key", "user_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    (tmp_path / "authorized").write_text((tmp_path / "user_key.pub").read_text())
-    home = tmp_path / "home"
-    home.mkdir()
-    configuration = tmp_path / "sshd_config"
-    configuration.write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host_key\nPidFile none\nStrictModes no\n"
-        f"AuthorizedKeysFile {tmp_path}/authorized\nPasswordAuthentication no\nUsePAM no\nPermitRootLogin yes\n"
-        f"Subsystem sftp internal-sftp -d {home}\nSetEnv TILEWRIGHT_TEST=1\n"
-    )
-    Path("/run/sshd").mkdir(exist_ok=True)
-    process = subprocess.Popen([daemon, "-D", "-e", "-f", configuration], stderr=subprocess.PIPE)
-    options = (
-        f"-p {port} -i {tmp_path}/user_key -o IdentitiesOnly=yes -o BatchMode=yes "
-        f"-o UserKnownHostsFile={tmp_path}/known -o StrictHostKeyChecking=accept-new"
-    )
-    wrappers = tmp_path / "bin"
-    wrappers.mkdir()
-    for name, flag in (("ssh", "-p"), ("scp", "-P")):
-        real = shutil.which(name)
-        text = options.replace("-p ", f"{flag} ", 1)
-        (wrappers / name).write_text(f'#!/bin/sh\nexec {real} {text} "$@"\n')
-        (wrappers / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrappers}{os.pathsep}{os.environ['PATH']}")
-    for _ in range(100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    else:
-        process.kill()
-        pytest.skip("sshd does not start here")
-    yield "127.0.0.1"
-    process.kill()
-    process.wait()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="starts sshd")
-def test_install_and_run_through_a_real_sshd(sshd: str, tmp_path: Path) -> None:
-    remote = f"{tmp_path}/there/worker.pyz"
-    command = install(sshd, sys.executable, remote)
-    (state,) = examine({"box": command})
-    assert "interpreter (no GPU)" in state.found, state.problem
-    result = run_unit(unit(FMA), command, [{"N": 100}])
-    assert (result.status, result.correct) == ("ok", True), result.message
-    Path(remote).unlink()
-    (state,) = examine({"box": command})
-    assert "runner install" in state.advice
