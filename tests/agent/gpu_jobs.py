@@ -3,8 +3,8 @@
     python tests/agent/gpu_jobs.py write FOLDER     # here: the worker as one file, and jobs for it
     python gpu_jobs.py run FOLDER                   # there: does the jobs and prints their results
 
-Among the jobs are kernels that are wrong, touch memory that is not theirs, hang, or do not compile; each must be reported
-as that, and the jobs after it must still succeed. Exit status 0 when every job ended as expected.
+Among the jobs are kernels that are wrong, cheat, touch memory that is not theirs, hang, or do not compile; each must be
+reported as that, and the jobs after it must still succeed. Exit status 0 when every job ended as expected.
 """
 
 from __future__ import annotations
@@ -12,10 +12,105 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 OK, WRONG = "ok", "wrong"
+
+# Kernels that cheat, measured; each must be wrong, or end as said.
+CHEATS = {
+    "replays": (
+        WRONG,
+        """
+saved = []
+def prepare(X, OUT):
+    def launch():
+        if not saved: saved.append(X * 2)
+        OUT.copy_(saved[0])
+    return launch
+""",
+    ),
+    "by place": (
+        WRONG,
+        """
+saved = {}
+def prepare(X, OUT):
+    def launch():
+        if X.data_ptr() not in saved: saved[X.data_ptr()] = X * 2
+        OUT.copy_(saved[X.data_ptr()])
+    return launch
+""",
+    ),
+    "computes once": (
+        WRONG,
+        """
+def prepare(X, OUT):
+    OUT.copy_(X * 2)
+    return lambda: None
+""",
+    ),
+    "other stream": (
+        WRONG,
+        """
+import torch
+side = torch.cuda.Stream()
+def prepare(X, OUT):
+    def launch():
+        with torch.cuda.stream(side):
+            OUT.copy_(X * 2)
+    return launch
+""",
+    ),
+    "timer": (
+        "tampered",
+        """
+import torch
+torch.cuda.Event.elapsed_time = lambda self, other: 0.001
+def prepare(X, OUT):
+    return lambda: OUT.copy_(X * 2)
+""",
+    ),
+    "forged": (
+        "tampered",
+        """
+import torch, tilewright_agent.worker.seal as seal, tilewright_agent.worker.timing as timing
+seal.Seal.broken = lambda self: ""
+timing.Sampler.cold = lambda self, turn: (self.launches[turn % len(self.launches)](), torch.cuda.synchronize(), 0.06)[2]
+timing.Sampler.warm = timing.Sampler.cold
+def prepare(X, OUT):
+    return lambda: (OUT.copy_(X * 2), torch.cuda._sleep(2_000_000))
+""",
+    ),
+    "spies": (
+        "launch",
+        """
+import os
+def prepare(X, OUT):
+    def launch():
+        judge = os.getppid()
+        for _ in range(2):
+            for name in ("mem", "environ", "maps"):
+                try:
+                    open(f"/proc/{judge}/{name}", "rb").read(1)
+                    os._exit(9)
+                except OSError:
+                    pass
+            judge = int(open(f"/proc/{judge}/stat").read().rpartition(")")[2].split()[1])
+        raise ValueError("nothing to see")
+    return launch
+""",
+    ),
+    "leaves a process": (
+        OK,
+        """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+def prepare(X, OUT):
+    return lambda: OUT.copy_(X * 2)
+""",
+    ),
+}
 
 # Generated modules that misbehave, by what the worker must call it.
 BAD_MODULES = {
@@ -69,6 +164,18 @@ def write(folder: Path) -> None:
             "type": "job", "protocol": PROTOCOL, "id": expected, "kernel": expected, "device": "gpu", "module": module,
             "arguments": arguments, "reference": "X * 2", "cases": cases, "seconds": 60 if expected != "timeout" else 15,
         }))  # fmt: skip
+    large = [{"sizes": {"N": 1 << 22}, "shapes": {"X": [1 << 22], "OUT": [1 << 22]}, "seed": 1, "measure": True}]
+    for identity, (expected, module) in CHEATS.items():
+        jobs.append((expected, {
+            "type": "job", "protocol": PROTOCOL, "id": identity, "kernel": "cheat", "device": "gpu", "module": module,
+            "arguments": arguments, "reference": "X * 2", "cases": large, "seconds": 60,
+        }))  # fmt: skip
+    honest = "def prepare(X, OUT):\n    return lambda: OUT.copy_(X * 2)\n"
+    for i in range(8):  # what a job costs beside compiling and measuring
+        jobs.append((OK, {
+            "type": "job", "protocol": PROTOCOL, "id": f"warm {i}", "kernel": "honest", "device": "gpu", "module": honest,
+            "arguments": arguments, "reference": "X * 2", "cases": cases, "seconds": 60,
+        }))  # fmt: skip
     unnamed = FMA.replace(', reference="X * Y + X"', "")
     for identity, text in (
         ("gemm", GEMM),
@@ -94,10 +201,12 @@ def run(folder: Path) -> int:
         [sys.executable, str(folder / "worker.pyz")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert worker.stdin is not None and worker.stdout is not None
-    print(worker.stdout.readline().decode().strip())
+    begin = time.monotonic()
+    print(worker.stdout.readline().decode().strip(), f"after {time.monotonic() - begin:.2f} s")
     unexpected = 0
     for line in (folder / "jobs.jsonl").read_text(encoding="utf-8").splitlines():
         expected, job = json.loads(line)
+        begin = time.monotonic()
         worker.stdin.write(json.dumps(job).encode() + b"\n")
         worker.stdin.flush()
         result: dict[str, Any] = {"type": "progress"}
@@ -110,7 +219,9 @@ def run(folder: Path) -> int:
         outcome = result.get("failure") or (OK if all(c["correct"] is not False for c in result["cases"]) else WRONG)
         fits = outcome == expected
         unexpected += not fits
-        print(f"{'as expected' if fits else 'UNEXPECTED '} {job['id']}: {outcome} {str(result.get('message'))[:300]}")
+        took = f"{time.monotonic() - begin:.3f} s"
+        head = "as expected" if fits else "UNEXPECTED "
+        print(f"{head} {job['id']} ({took}): {outcome} {str(result.get('message'))[:600]}", flush=True)
         for case in result.get("cases", []):
             print("   ", json.dumps(case))
     worker.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import types
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from agent import fake_torch
 from agent.judging import Message, graded_on_fake, nothing, separate
 from agent.test_cuda import DOUBLE, job
-from tilewright_agent.worker import confine, timing
+from tilewright_agent.worker import confine, sandbox, timing
 from tilewright_agent.worker import grade as grading
 from tilewright_agent.worker.cuda import Cuda
 from tilewright_agent.worker.cuda_host import CudaHost
@@ -358,6 +359,51 @@ def prepare(x, out):
     with pytest.raises(JobError) as error:
         graded(text, tmp_path)
     assert f"{tmp_path} {tmp_path} {tmp_path}{os.sep}triton" in str(error.value)
+
+
+OUTSIDE = """
+import signal, socket
+def prepare(x, out):
+    def run():
+        done = []
+        for path, mode in ((SECRET, "rb"), (SECRET, "ab"), (SECRET + ".new", "wb")):
+            try:
+                open(path, mode).close()
+                done.append((path, mode))
+            except OSError:
+                pass
+        for act in (lambda: socket.create_connection(("127.0.0.1", PORT), 5), lambda: os.kill(os.getppid(), 0),
+                    lambda: socket.create_server(("127.0.0.1", 0))):
+            try:
+                act()
+                done.append(act)
+            except OSError:
+                pass
+        open("mine", "w").close()
+        raise ValueError(f"did {done} and wrote {os.listdir('.')}")
+    return run
+"""
+
+
+def test_files_network_and_processes_of_others_are_out_of_reach(tmp_path: Path) -> None:
+    if sandbox._version() < sandbox._SIGNALS_SINCE:
+        pytest.skip("this Linux cannot do it")
+    secret, scratch = tmp_path / "secret", tmp_path / "scratch"
+    secret.write_text("a key")
+    scratch.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(JobError) as error:
+        text = f"SECRET, PORT = {str(secret)!r}, {server.getsockname()[1]}\n" + OUTSIDE
+        graded(text, scratch, confined=True)
+    assert "did [] and wrote ['mine']" in str(error.value)
+
+
+def test_a_home_folder_is_never_among_what_may_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{tmp_path / 'venv'}{os.pathsep}{tmp_path.parent}")
+    found = sandbox.readable()
+    assert str(tmp_path / "venv") in found and "/usr" in found
+    assert not {"", "/", str(tmp_path), str(tmp_path.parent), "/home", "/root"} & set(found)
 
 
 def test_tolerances_cannot_be_changed_in_place() -> None:

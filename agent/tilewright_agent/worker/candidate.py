@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from .channel import Channel
 from .confine import limit_memory
 from .protocol import Message
+from .sandbox import enter
 from .terms import JobError, Kernel, Launch
 from .timing import Side
 
@@ -159,6 +160,7 @@ def serve(channel: Channel, host: Host) -> None:
         if scratch := request.pop("scratch", None):
             _work_in(str(scratch))
             limit_memory(int(request.pop("memory", 0)))
+            enter(str(scratch))
         channel.send(session.answer(request))
 
 

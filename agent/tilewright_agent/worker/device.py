@@ -16,6 +16,7 @@ class Device(Protocol):
 
     name: str
     backend: Backend
+    folder: str  # of the job that runs
     guard: int  # elements of poison before and after a tensor
 
     def open(self, handle: Any, elements: int, dtype: str) -> Any:

@@ -74,6 +74,7 @@ class _Judge:
             text = f"the job wants device {wanted!r}; this machine has {have}"
             return failed(identity, "unsupported", text) | {"keep": self._kept()}
         started: list[Candidate] = []
+        device.folder = str(job.get("scratch") or "")
 
         def start() -> Ask:
             candidate = self._take(kind)
