@@ -154,6 +154,29 @@ def test_a_cheat_is_wrong_and_gets_no_time(text: str, tmp_path: Path) -> None:
     assert result.get("median_ms") is None and result.get("warm_ms") is None
 
 
+KNOWING = """
+import numpy as np
+def prepare(x, out):
+    def work():
+        for seed in range(200):
+            known = np.random.default_rng(64 + seed).standard_normal(x.shape).astype(np.float32)
+            if (known == x.array).all():
+                out.array[...] = known * 2
+    return lambda: torch.launch(work)
+"""
+
+
+def test_seeds_of_a_job_say_nothing_about_its_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked() -> Message:
+        with separate(lambda: CudaHost(fake_torch), str(tmp_path)) as start:
+            (result,) = grade(job(HEAD + KNOWING), Cuda(fake_torch), start, nothing)
+        return result
+
+    assert checked()["correct"] is False
+    monkeypatch.setattr(Cuda, "runs_code", False)
+    assert checked()["correct"] is True, "it would have got through"
+
+
 def test_a_cheat_says_how_it_was_caught(tmp_path: Path) -> None:
     assert "in the timed launches" in graded(CHEATS["works only the first time"], tmp_path)["message"]
     assert "in the timed launches" in graded(CHEATS["replays the first answer"], tmp_path)["message"]

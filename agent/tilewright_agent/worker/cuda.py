@@ -21,6 +21,7 @@ class Cuda:
     """The first GPU. Raises ImportError or RuntimeError where torch sees none."""
 
     guard = GUARD
+    runs_code = True
     folder = ""
 
     def __init__(self, torch: Any) -> None:

@@ -16,6 +16,7 @@ class Device(Protocol):
 
     name: str
     backend: Backend
+    runs_code: bool  # of a client, whose author may know the seeds of a job; otherwise runs can be repeated exactly
     folder: str  # of the job that runs
     guard: int  # elements of poison before and after a tensor
 

@@ -43,6 +43,7 @@ class Interpreter:
     """Compares what an interpreter computed. Tensors of bf16 and 8-bit floats are float32 arrays of such values."""
 
     guard = GUARD
+    runs_code = False
     folder = ""  # of the job that runs, where its tensors are
     name = "interpreter (no GPU)"
 
