@@ -12,6 +12,7 @@ from agent.test_runner import CASES, fake
 from agent.test_runner_config import fake_ssh as fake_ssh
 from agent.test_tune import SPACE, gpu
 from server.conftest import HEADER, Run, elementwise
+from tilewright_agent.runner_check import SSH_OPTIONS
 from tilewright_server import engine, sources, tasks
 
 
@@ -74,7 +75,7 @@ def test_runners_are_listed(tilewright: Run) -> None:
 def test_install_says_what_to_write_and_how_the_host_is(tilewright: Run, fake_ssh: Path) -> None:
     status, out, _ = tilewright("runner", "install", "me@box.example", "--python", sys.executable)
     assert status == 1, "there is no GPU"
-    assert f'"box" = "ssh me@box.example {sys.executable} .tilewright/worker.pyz"' in out
+    assert f'"box" = "ssh {SSH_OPTIONS} me@box.example {sys.executable} .tilewright/worker.pyz"' in out
     assert "interpreter (no GPU)" in out and "no GPU that torch can use" in out
     status, _, err = tilewright("runner", "install", "closed")
     assert status == 2 and "Connection refused" in err

@@ -30,7 +30,7 @@ A job may bring a second kernel to race instead of the reference, as `"baseline"
 `distribution` is "normal", "uniform" (0 to 1) or "index" (small integers). `given` and `expected` are raw
 little-endian elements; they replace random inputs and the reference where there is none. `tables` are draws of the
 inputs that must satisfy what the kernel assumes of its data, as raw elements compressed with zlib; the first is to
-check on, the next ones, in turn, for the sets to time and for the launch after timing. Other inputs are random, on a GPU
+check on, the next ones, in turn, for the sets to time and for the launches after that. Other inputs are random, on GPUs
 from seeds that nobody knows; signed integers of 8 bits from -8 to 7, so that sums of products stay small. With neither
 `expected` nor a reference, `correct` is null unless the kernel breaks something. For each job come any number of
 progress messages and one result::
