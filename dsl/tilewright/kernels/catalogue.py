@@ -29,14 +29,15 @@ def entries() -> Iterator[Entry]:
             values = configurations.of_rotary(1 << bits)
             yield "rotary_embedding", "rotary", {**values, "T": t}
             yield "rotary_embedding", "rotary_neighbours", {**values, "T": t}
+    yield "rows", "joined", {}
     for t in HALVES:
         yield from _products(t)
         yield from _attention(t)
-    for values in configurations.TF32:
-        yield "gemm", "gemm_tf32", dict(values)
-    for values in configurations.QUANTIZED:
-        yield "gemm", "gemm_fp8", dict(values)
-        yield "gemm", "gemm_int8", dict(values)
+    for name, choices in (
+        ("gemm_tf32", configurations.TF32), ("gemm_fp8", configurations.FP8), ("gemm_int8", configurations.INT8),
+    ):  # fmt: skip
+        for values, _ in choices:
+            yield "gemm", name, dict(values)
 
 
 def _widths() -> Iterator[int]:
@@ -46,13 +47,16 @@ def _widths() -> Iterator[int]:
 def _rows(t: str) -> Iterator[Entry]:
     for width in _widths():
         for name, like in configurations.ROWS.items():
+            if like == "softmax" and width > configurations.LONGEST_SOFTMAX:
+                continue
             file = "quantization" if name.startswith("quantize") else "rows"
             yield file, name, {**configurations.of_rows(like, width), "T": t}
         yield "rows", "cross_entropy", {**configurations.of_cross_entropy(width), "T": t}
-    yield "rows", "online_softmax", {"T": t}
-    yield "rows", "online_log_softmax", {"T": t}
+    for columns in (1 << 16, 1 << 17):
+        yield "rows", "online_softmax", {**configurations.of_pieces(columns), "T": t}
+        yield "rows", "online_log_softmax", {**configurations.of_pieces(columns), "T": t}
     yield "rows", "statistics", {"T": t}
-    for bits in range(5, 12):
+    for bits in range(5, 14):
         yield "rows", "group_norm", {**configurations.of_group_norm(1 << bits), "T": t}
 
 
@@ -77,7 +81,7 @@ def _products(t: str) -> Iterator[Entry]:
             yield "gemm", "parts_nn", {**values, "PART": part, "T": t}
             yield "gemm", "parts_nt", {**values, "PART": part, "T": t}
     for shares in configurations.SHARES:
-        for values in configurations.GROUPED:
+        for values in (configurations.WIDE, configurations.SQUARE):
             yield "grouped", "grouped", {**values, "S": shares, "T": t}
         for values in configurations.GATED:
             yield "grouped", "grouped_gated", {**values, "S": shares, "T": t}

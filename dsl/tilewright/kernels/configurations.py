@@ -55,13 +55,15 @@ _PARTS = ((128, 128), (64, 128), (64, 64))
 
 @lru_cache(maxsize=4096)
 def of_parts(m: int, n: int, k: int, processors: int = PROCESSORS) -> Mapping[str, int] | None:
-    """Compile-time values for a product in parts along K; None if it takes longer than one in one part.
+    """Compile-time values for a product in parts along K; None if it takes longer than one in one part, or may do.
 
     Adding up the parts takes a launch of about 2.5 microseconds, and each partial sum is written and read once at about
     3 TB/s.
     """
+    if (m, n, k) in _table()[1]:
+        return None
     whole = min(t.time(m, n, k, processors) for t in tiles())
-    best, least = None, 0.9 * whole
+    best, least = None, 0.8 * whole
     for tile in part_tiles():
         own = dict(tile.values)
         count = -(-m // own["BM"]) * -(-n // own["BN"])
@@ -81,51 +83,63 @@ def part_tiles() -> tuple[Tile, ...]:
     return tuple(min(alike, key=lambda t: t.time(*shape, 4096)) for alike, shape in zip(found, _PARTS, strict=True))
 
 
-QUANTIZED = (
-    {"BM": 128, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 16, "warps": 8},
-    {"BM": 64, "BN": 128, "BK": 128, "STAGES": 5, "GROUP": 16, "warps": 4},
-    {"BM": 64, "BN": 64, "BK": 128, "STAGES": 8, "GROUP": 16, "warps": 4},
+FP8 = (
+    ({"BM": 192, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 8, "CONSUMERS": 3, "warps": 4}, 1.0),
+    ({"BM": 128, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 8, "CONSUMERS": 2, "warps": 4}, 1.1),
+    ({"BM": 64, "BN": 64, "BK": 256, "STAGES": 5, "GROUP": 16, "CONSUMERS": 1, "warps": 4}, 2.5),
 )
-"""Tiles of products of 8-bit elements, largest first."""
+"""Tiles of products of 8-bit floats, with what one of their elements takes beside those of the first."""
 
+INT8 = (
+    ({"BM": 128, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 8, "warps": 8}, 1.0),
+    ({"BM": 64, "BN": 128, "BK": 128, "STAGES": 5, "GROUP": 16, "warps": 4}, 1.3),
+    ({"BM": 64, "BN": 64, "BK": 256, "STAGES": 5, "GROUP": 16, "warps": 4}, 2.2),
+)
 TF32 = (
-    {"BM": 128, "BN": 128, "BK": 32, "STAGES": 4, "GROUP": 8, "warps": 8},
-    {"BM": 64, "BN": 64, "BK": 32, "STAGES": 8, "GROUP": 8, "warps": 4},
+    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 4, "GROUP": 8, "warps": 8}, 1.0),
+    ({"BM": 64, "BN": 128, "BK": 32, "STAGES": 6, "GROUP": 8, "warps": 4}, 1.2),
 )
-"""Tiles of products in tf32, largest first."""
+
+Priced = tuple[tuple[Mapping[str, int], float], ...]
 
 
-def largest_filling(
-    choices: tuple[Mapping[str, int], ...], m: int, n: int, processors: int = PROCESSORS
-) -> Mapping[str, int]:
-    """The first of the tiles of which there is about one for each multiprocessor, else the last."""
-    for values in choices:
-        if -(-m // values["BM"]) * -(-n // values["BN"]) >= 0.75 * processors:
-            return values
-    return choices[-1]
+def of_waves(choices: Priced, m: int, n: int, processors: int = PROCESSORS) -> Mapping[str, int]:
+    """The tile whose waves over the multiprocessors take the least time for m by n results."""
+
+    def time(choice: tuple[Mapping[str, int], float]) -> float:
+        values, price = choice
+        count = -(-m // values["BM"]) * -(-n // values["BN"])
+        return -(-count // processors) * values["BM"] * values["BN"] * price
+
+    return min(choices, key=time)[0]
 
 
-GROUPED = (
-    {"BM": 64, "BN": 128, "BK": 64, "STAGES": 5, "warps": 4},
-    {"BM": 128, "BN": 128, "BK": 64, "STAGES": 5, "warps": 8},
+WIDE, SQUARE = (
     {"BM": 128, "BN": 256, "BK": 64, "STAGES": 3, "warps": 8},
+    {"BM": 128, "BN": 128, "BK": 64, "STAGES": 5, "warps": 8},
 )
-"""Tiles of grouped products, from those for few rows of an expert on."""
-
 GATED = (
     {"BM": 64, "BN": 128, "BK": 64, "STAGES": 4, "warps": 4},
     {"BM": 128, "BN": 128, "BK": 64, "STAGES": 4, "warps": 8},
 )
-"""The same with two products of the same rows."""
-
+"""Tiles of grouped products, and of gated ones for few and for many rows of an expert."""
 
 SHARES = (1, 2, 4, 8, 16)
 """Programs that share the rows of an expert."""
 
 
-def of_groups(choices: tuple[Mapping[str, int], ...], rows: int, experts: int) -> Mapping[str, int]:
-    """The tile for that many rows over all experts, and programs for twice the rows that an expert has on average."""
-    values = choices[min(len(choices) - 1, sum(rows > least * experts for least in (64, 256)))]
+def of_experts(rows: int, experts: int) -> Mapping[str, int]:
+    """The tile of grouped products for that many rows over all experts."""
+    return _shared(SQUARE if 64 * experts < rows <= 256 * experts else WIDE, rows, experts)
+
+
+def of_gated(rows: int, experts: int) -> Mapping[str, int]:
+    """The same for two products of the same rows."""
+    return _shared(GATED[rows > 64 * experts], rows, experts)
+
+
+def _shared(values: Mapping[str, int], rows: int, experts: int) -> Mapping[str, int]:
+    """With programs for twice the rows that an expert has on average."""
     blocks = -(-2 * rows // (experts * values["BM"]))
     return {**values, "S": max(s for s in SHARES if s == 1 or s <= blocks)}
 
@@ -136,8 +150,20 @@ HEADS = (64, 96, 128, 256)
 SHARED_BY = (1, 2, 4, 8, 16)
 """Query heads that share keys and values."""
 
+CHUNKS = 256
+"""Parts that the rows of `statistics` are cut into at most."""
+
+
+def chunks(length: int) -> int:
+    """Into how many equal parts a row of that length is cut, each of 4096 elements or more: a power of two."""
+    count = 1
+    while count < CHUNKS and length % (2 * count) == 0 and length // (2 * count) >= 4096:
+        count *= 2
+    return count
+
+
 _ATTENTION: Mapping[tuple[int, bool], Mapping[str, int]] = {
-    (64, False): {"BM": 192, "CONSUMERS": 3},
+    (64, False): {"BM": 192, "CONSUMERS": 3, "PERSISTENT": 1},
     (64, True): {"BM": 192, "CONSUMERS": 3, "TURNS": 1},
     (96, False): {"TURNS": 1, "PERSISTENT": 1},
     (96, True): {"TURNS": 1},
@@ -160,20 +186,20 @@ def of_attention(head: int, mask: str, shared_by: int) -> Mapping[str, int]:
 
 def of_group_norm(length: int) -> Mapping[str, int]:
     """Channels and elements of a tile for channels of that many elements."""
-    width = min(2048, 1 << max(5, (length - 1).bit_length()))
-    return {"BC": 2048 // width, "BL": width}
+    width = min(8192, 1 << max(5, (length - 1).bit_length()))
+    return {"BC": max(1, 2048 // width), "BL": width, "warps": 8 if width > 4096 else 4}
 
 
 def of_reduction(columns: int) -> Mapping[str, int]:
     """Rows and columns of a tile for reductions along rows of any length."""
     width = min(4096, 1 << max(5, (columns - 1).bit_length()))
-    return {"R": max(1, 2048 // width), "BN": width}
+    return {"R": 4096 // width, "BN": width, "warps": 8 if width == 4096 else 4}
 
 
 def of_rotary(pairs: int) -> Mapping[str, int]:
     """Positions and pairs of a tile for heads of that many pairs."""
     width = min(128, 1 << max(4, (pairs - 1).bit_length()))
-    return {"BS": 1024 // width, "BF": width}
+    return {"BS": 512 // width, "BF": width}
 
 
 def of_rows(operation: str, columns: int) -> Mapping[str, int]:
@@ -188,11 +214,11 @@ def of_rows(operation: str, columns: int) -> Mapping[str, int]:
 def of_cross_entropy(columns: int) -> Mapping[str, int]:
     """As `of_rows`, for one row in a tile."""
     width = 1 << max(5, (columns - 1).bit_length())
-    return {"BN": width, "warps": 1 if width <= 1024 else min(4, width // 1024) if width < LONGEST_ROW else 8}
+    return {"BN": width, "warps": 1 if width <= 1024 else min(max(4, width // 2048), width // 1024)}
 
 
 _ROWS: Mapping[str, Mapping[int, tuple[int, int]]] = {
-    "softmax": {1024: (1, 4), 2048: (1, 4), 4096: (1, 8), 8192: (1, 8), 16384: (2, 16), 32768: (1, 32)},
+    "softmax": {1024: (1, 4), 2048: (1, 4), 4096: (1, 4), 8192: (1, 8)},
     "rms_norm": {1024: (2, 4), 2048: (2, 4), 4096: (1, 2), 8192: (1, 4), 16384: (2, 16), 32768: (1, 8)},
     "layer_norm": {1024: (2, 4), 2048: (2, 4), 4096: (2, 8), 8192: (2, 4), 16384: (2, 8), 32768: (1, 32)},
 }
@@ -200,6 +226,15 @@ _ROWS: Mapping[str, Mapping[int, tuple[int, int]]] = {
 
 LONGEST_ROW = 32768
 """Columns of a row that still lies in one tile."""
+
+LONGEST_SOFTMAX = 8192
+"""As `LONGEST_ROW` for softmax and its logarithm, which are faster in pieces from here on."""
+
+
+def of_pieces(columns: int) -> Mapping[str, int]:
+    """Columns of a piece, and warps, for softmax of longer rows: the second reading comes from a cache."""
+    return {"BN": 4096 if columns <= 65536 else 2048, "warps": 8}
+
 
 ROWS = {
     "softmax": "softmax", "log_softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm",

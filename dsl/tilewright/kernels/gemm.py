@@ -177,16 +177,17 @@ def gemm_tf32(
         tw.store(C.tile((pm * BM, pn * BN), (BM, BN)), acc, via="tma")
 
 
-@tw.kernel(target="sm_90a", warps=8, reference="C = ((A.float() @ B.float().T) * SA[:, None] * SB[None, :]).bfloat16()")
+@tw.kernel(target="sm_90a", warps=4, reference="C = ((A.float() @ B.float().T) * SA[:, None] * SB[None, :]).bfloat16()")
 def gemm_fp8(
     A: Global[f8e4m3, M, K], SA: Global[f32, M], B: Global[f8e4m3, N, K], SB: Global[f32, N], C: Global[bf16, M, N],
-    *, BM: Const = 128, BN: Const = 128, BK: Const = 128, STAGES: Const = 4, GROUP: Const = 16,
+    *, BM: Const = 128, BN: Const = 128, BK: Const = 128, STAGES: Const = 4, GROUP: Const = 8,
+    CONSUMERS: Const = 2,
 ):  # fmt: skip
     tw.assume(K % 16 == 0)
     tw.assume(N % 8 == 0)
     for pm, pn in tw.tiles(tw.cdiv(M, BM), tw.cdiv(N, BN), order=tw.grouped(GROUP), persistent=True):
         acc = tw.zeros(f32, (BM, BN))
-        for k in tw.pipeline(0, K, BK, stages=STAGES, roles="split"):
+        for k in tw.pipeline(0, K, BK, stages=STAGES, roles="split", consumers=CONSUMERS):
             a = tw.load(A.tile((pm * BM, k), (BM, BK)), via="tma")
             b = tw.load(B.tile((pn * BN, k), (BN, BK)), via="tma")
             # wgmma adds up 8-bit products in fewer bits than f32 has, so each step starts from zeros.

@@ -20,7 +20,7 @@ def quantize_int8(X: Global[T, M, N], Q: Global[i8, M, N], S: Global[f32, M], *,
     for i in tw.tiles(tw.cdiv(M, R)):
         x = tw.load(X.tile((i * R, 0), (R, BN)), other=0.0).to(f32)
         scale = tw.maximum(tw.max(tw.abs(x), axis=1), 1e-30) * (1.0 / 127.0)
-        q = tw.clamp(tw.round(x / scale[:, None]), -127.0, 127.0)
+        q = tw.clamp(tw.round(x * (1.0 / scale)[:, None]), -127.0, 127.0)
         tw.store(Q.tile((i * R, 0), (R, BN)), q.to(i8))
         tw.store(S.tile((i * R,), (R,)), scale)
 
@@ -31,5 +31,5 @@ def quantize_fp8(X: Global[T, M, N], Q: Global[f8e4m3, M, N], S: Global[f32, M],
     for i in tw.tiles(tw.cdiv(M, R)):
         x = tw.load(X.tile((i * R, 0), (R, BN)), other=0.0).to(f32)
         scale = tw.maximum(tw.max(tw.abs(x), axis=1), 1e-30) * (1.0 / 448.0)
-        tw.store(Q.tile((i * R, 0), (R, BN)), (x / scale[:, None]).to(f8e4m3))
+        tw.store(Q.tile((i * R, 0), (R, BN)), (x * (1.0 / scale)[:, None]).to(f8e4m3))
         tw.store(S.tile((i * R,), (R,)), scale)

@@ -71,7 +71,7 @@ def reduce_rows(
 @tw.kernel(target="sm_80", warps=4)
 def reduce_columns(
     X: Global[T, A, M, N], Y: Global[T, A, N],
-    *, OP: Const = tw.choice(SUM, MEAN, MAX, MIN), BM: Const = 32, BN: Const = 64,
+    *, OP: Const = tw.choice(SUM, MEAN, MAX, MIN), BM: Const = 32, BN: Const = 128,
 ):  # fmt: skip
     for a, j in tw.tiles(A, tw.cdiv(N, BN)):
         acc = tw.full(f32, (BN,), neutral(OP))
@@ -82,7 +82,7 @@ def reduce_columns(
 
 
 @tw.kernel(target="sm_80", warps=4, reference="Y = cumsum(X, 1)")
-def cumulative_sum(X: Global[T, M, N], Y: Global[T, M, N], *, BN: Const = 2048):
+def cumulative_sum(X: Global[T, M, N], Y: Global[T, M, N], *, BN: Const = 1024):
     for row in tw.tiles(M):
         before = tw.zeros(f32, (1,))
         for j in range(0, N, BN):

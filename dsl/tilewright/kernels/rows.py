@@ -90,9 +90,8 @@ def layer_norm(
         tw.store(OUT.tile((i * R, 0), (R, BN)), (off * scale * w + b).to(T))
 
 
-@tw.kernel(target="sm_80", warps=16)
-def statistics(X: Global[T, M, N], MEAN: Global[f32, M], SCALE: Global[f32, M], eps: Scalar[f32], *, BN: Const = 4096):
-    """The mean of each row, and one over the square root of its variance and eps."""
+@tw.kernel(target="sm_80", warps=8)
+def statistics(X: Global[T, M, N], MEAN: Global[f32, M], VARIANCE: Global[f32, M], *, BN: Const = 4096):
     for row in tw.tiles(M):
         total = tw.zeros(f32, (1,))
         for j in range(0, N, BN):
@@ -104,7 +103,24 @@ def statistics(X: Global[T, M, N], MEAN: Global[f32, M], SCALE: Global[f32, M], 
             off = tw.where((j + tw.arange(BN) < N)[None, :], x - mean[:, None], 0.0)
             square = square + tw.sum(off * off, axis=1)
         tw.store(MEAN.tile((row,), (1,)), mean)
-        tw.store(SCALE.tile((row,), (1,)), tw.rsqrt(square / N + eps))
+        tw.store(VARIANCE.tile((row,), (1,)), square / N)
+
+
+@tw.kernel(target="sm_80", warps=4)
+def joined(
+    MEANS: Global[f32, M, N], VARIANCES: Global[f32, M, N], MEAN: Global[f32, M], SCALE: Global[f32, M],
+    eps: Scalar[f32], *, BN: Const = 256,
+):  # fmt: skip
+    """The mean of rows in N equal parts, and one over the root of their variance and eps, from those of the parts."""
+    tw.assume(N <= BN)
+    for row in tw.tiles(M):
+        means = tw.load(MEANS.tile((row, 0), (1, BN)), other=0.0)
+        within = tw.sum(tw.load(VARIANCES.tile((row, 0), (1, BN)), other=0.0), axis=1) / N
+        mean = tw.sum(means, axis=1) / N
+        off = tw.where((tw.arange(BN) < N)[None, :], means - mean[:, None], 0.0)
+        between = tw.sum(off * off, axis=1) / N
+        tw.store(MEAN.tile((row,), (1,)), mean)
+        tw.store(SCALE.tile((row,), (1,)), tw.rsqrt(within + between + eps))
 
 
 @tw.kernel(target="sm_80", warps=4)

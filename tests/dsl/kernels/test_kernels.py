@@ -38,9 +38,11 @@ def test_every_kernel_is_proved(name: str) -> None:
     assert check_unit(unit(name)).verdict == "proved"
 
 
-@pytest.mark.parametrize("columns", [1, 31, 1000, 4096, 32768])
+@pytest.mark.parametrize("columns", [1, 31, 1000, 8192, 32768])
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])
 def test_rows_are_proved_as_they_are_tiled(name: str, columns: int) -> None:
+    if name == "softmax":
+        columns = min(columns, configurations.LONGEST_SOFTMAX)
     values = dict(configurations.of_rows(name, columns))
     assert values["R"] * values["BN"] <= 32768 and columns <= values["BN"]
     assert check_unit(unit(name, **values, T="bf16")).verdict == "proved"
@@ -64,12 +66,23 @@ def test_every_choice_is_shipped() -> None:
         assert parts is None or key("parts_nn", {**parts, "T": "f16"}) in shipped
     for columns in [1, 33, 1000, 4096, 5000, 32768]:
         for name, like in configurations.ROWS.items():
-            assert key(name, {**configurations.of_rows(like, columns), "T": "f32"}) in shipped
+            if like != "softmax" or columns <= configurations.LONGEST_SOFTMAX:
+                assert key(name, {**configurations.of_rows(like, columns), "T": "f32"}) in shipped
+        assert key("online_softmax", {**configurations.of_pieces(4 * columns), "T": "f32"}) in shipped
         assert key("cross_entropy", {**configurations.of_cross_entropy(columns), "T": "f32"}) in shipped
     for length in [1, 49, 1000, 50_000]:
         assert key("group_norm", {**configurations.of_group_norm(length), "T": "f16"}) in shipped
         assert key("reduce_rows", {**configurations.of_reduction(length), "OP": 1, "T": "f16"}) in shipped
         assert key("rotary", {**configurations.of_rotary(length), "T": "f16"}) in shipped
+        assert 1 <= configurations.chunks(length) <= configurations.CHUNKS and not length % configurations.chunks(
+            length
+        )
+        assert key("gemm_fp8", configurations.of_waves(configurations.FP8, length, 4096)) in shipped
+        assert key("gemm_int8", configurations.of_waves(configurations.INT8, length, 4096)) in shipped
+        assert key("gemm_tf32", configurations.of_waves(configurations.TF32, length, 4096)) in shipped
+        for experts in (1, 8, 128):
+            assert key("grouped", {**configurations.of_experts(length, experts), "T": "bf16"}) in shipped
+            assert key("grouped_gated", {**configurations.of_gated(length, experts), "T": "bf16"}) in shipped
 
 
 def test_a_long_sum_of_few_tiles_is_split() -> None:

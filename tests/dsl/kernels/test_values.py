@@ -88,11 +88,14 @@ def test_running_sums_go_on_past_a_tile() -> None:
     np.testing.assert_allclose(y, x.astype(float).cumsum(1), rtol=1e-5, atol=1e-5)
 
 
-def test_group_norm() -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_group_norm(parts: int) -> None:
     x = (3 + rng.standard_normal((2, 3, 4, 30))).astype(np.float32)
     w, b = (rng.standard_normal((3, 4)).astype(np.float32) for _ in range(2))
+    means, variances = (np.zeros(6 * parts, np.float32) for _ in range(2))
     mean, scale, out = np.zeros(6, np.float32), np.zeros(6, np.float32), np.zeros_like(x)
-    results("statistics", {"BN": 64}, x.reshape(6, 120), mean, scale, 1e-5)
+    results("statistics", {"BN": 32}, x.reshape(6 * parts, 120 // parts), means, variances)
+    results("joined", {}, means.reshape(6, parts), variances.reshape(6, parts), mean, scale, 1e-5)
     results("group_norm", {"BC": 2, "BL": 16}, x, mean.reshape(2, 3), scale.reshape(2, 3), w, b, out)
     wide = x.astype(float)
     normed = (wide - wide.mean((2, 3), keepdims=True)) / np.sqrt(wide.var((2, 3), keepdims=True) + 1e-5)

@@ -49,7 +49,7 @@ def _run_grouped(x: Tensor, weight: Tensor, offsets: Tensor, check: bool) -> Ten
     if out.numel():
         if check:
             _check_offsets(offsets, x.shape[0])
-        chosen = configurations.of_groups(configurations.GROUPED, x.shape[0], experts)
+        chosen = configurations.of_experts(x.shape[0], experts)
         kernel("grouped", x, **chosen)(dense(x), dense(weight), dense(offsets), out)
     return out
 
@@ -61,7 +61,7 @@ def _run_gated(x: Tensor, gate: Tensor, up: Tensor, offsets: Tensor, check: bool
     if out.numel():
         if check:
             _check_offsets(offsets, x.shape[0])
-        chosen = configurations.of_groups(configurations.GATED, x.shape[0], experts)
+        chosen = configurations.of_gated(x.shape[0], experts)
         kernel("grouped_gated", x, **chosen)(dense(x), dense(gate), dense(up), dense(offsets), out)
     return out
 

@@ -41,7 +41,8 @@ def _run_scaled(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tenso
     (m, _), n = a.shape, b.shape[0]
     out = a.new_empty((m, n), dtype=torch.bfloat16)
     if out.numel():
-        chosen = configurations.largest_filling(configurations.QUANTIZED, m, n, processors(a.device))
+        choices = configurations.INT8 if a.dtype == torch.int8 else configurations.FP8
+        chosen = configurations.of_waves(choices, m, n, processors(a.device))
         product = shipped.kernel(_BYTES[a.dtype][0], chosen)
         product(dense(a), dense(scale_a.view(-1)), dense(b), dense(scale_b.view(-1)), out)
     return out
@@ -55,7 +56,7 @@ def _run_tf32(a: Tensor, b: Tensor) -> Tensor:
     (m, _), n = a.shape, b.shape[1]
     out = a.new_empty((m, n))
     if out.numel():
-        chosen = configurations.largest_filling(configurations.TF32, m, n, processors(a.device))
+        chosen = configurations.of_waves(configurations.TF32, m, n, processors(a.device))
         shipped.kernel("gemm_tf32", chosen)(dense(a), dense(turned), out)
     return out
 

@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tilewright.kernels import configurations
+from tilewright.kernels import configurations, shipped
 from tilewright.kernels.operators.registration import check_elements, dense, kernel, like, matrix, operator
 
 _OPERATIONS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3}
@@ -91,8 +91,12 @@ def _run_group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: f
     length = prod(x.shape[2:])
     given, out = dense(x), torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
-        means, scales = (x.new_empty(batch * groups, dtype=torch.float32) for _ in range(2))
-        kernel("statistics", x)(given.view(batch * groups, -1), means, scales, eps)
+        count = batch * groups
+        parts = configurations.chunks(channels * length)
+        pieces = x.new_empty((2, count, parts), dtype=torch.float32)
+        kernel("statistics", x)(given.view(count * parts, -1), *(dense(p).view(-1) for p in pieces))
+        means, scales = (x.new_empty(count, dtype=torch.float32) for _ in range(2))
+        shipped.kernel("joined", {})(*map(dense, pieces), means, scales, eps)
         kernel("group_norm", x, **configurations.of_group_norm(length))(
             given.view(batch, groups, channels, length), means.view(batch, groups), scales.view(batch, groups),
             dense(weight).view(groups, channels), dense(bias).view(groups, channels),

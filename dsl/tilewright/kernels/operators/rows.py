@@ -26,13 +26,14 @@ def _rows(name: str, longer: str = "") -> Any:
 
 
 def _chosen(name: str, x: Tensor, longer: str = "") -> shipped.Shipped:
-    if x.shape[1] <= configurations.LONGEST_ROW:
-        return kernel(name, x, **configurations.of_rows(configurations.ROWS[name], x.shape[1]))
-    if not longer:
-        raise ValueError(
-            f"tilewright.kernels.{name} takes rows of at most {configurations.LONGEST_ROW} elements, not {x.shape[1]}"
-        )
-    return kernel(longer, x)
+    columns = x.shape[1]
+    if longer and columns > configurations.LONGEST_SOFTMAX:
+        return kernel(longer, x, **configurations.of_pieces(columns))
+    if columns <= configurations.LONGEST_ROW:
+        return kernel(name, x, **configurations.of_rows(configurations.ROWS[name], columns))
+    raise ValueError(
+        f"tilewright.kernels.{name} takes rows of at most {configurations.LONGEST_ROW} elements, not {columns}"
+    )
 
 
 _softmax = _rows("softmax", longer="online_softmax")
