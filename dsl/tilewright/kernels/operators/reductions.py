@@ -93,10 +93,10 @@ def _run_group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: f
     if out.numel():
         count = batch * groups
         parts = configurations.chunks(channels * length)
-        pieces = x.new_empty((2, count, parts), dtype=torch.float32)
-        kernel("statistics", x)(given.view(count * parts, -1), *(dense(p).view(-1) for p in pieces))
+        pieces = [x.new_empty((count, parts), dtype=torch.float32) for _ in range(2)]
+        kernel("statistics", x)(given.view(count * parts, -1), *(p.view(-1) for p in pieces))
         means, scales = (x.new_empty(count, dtype=torch.float32) for _ in range(2))
-        shipped.kernel("joined", {})(*map(dense, pieces), means, scales, eps)
+        shipped.kernel("joined", {})(*pieces, means, scales, eps)
         kernel("group_norm", x, **configurations.of_group_norm(length))(
             given.view(batch, groups, channels, length), means.view(batch, groups), scales.view(batch, groups),
             dense(weight).view(groups, channels), dense(bias).view(groups, channels),
