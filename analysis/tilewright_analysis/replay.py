@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.interpret import KINDS_OF_CODE, ArgumentError, Kind, Limits, Schedule, Violation, replay
-from tilewright.interpret.execution import compile_kernel
+from tilewright.interpret.execution import compile_kernel, outputs
 from tilewright.interpret.replaying import attempt
 from tilewright.ir import nodes as ir
 from tilewright.ir.erase import without_other_expectations
@@ -76,10 +76,11 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
     if obligation.code == "TW106":
         kernel = without_other_expectations(kernel, obligation.span)
     tries = _ASYNC_TRIES if obligation.family in ("async", "tags") else 0
+    found, why = None, "the interpreter runs it at those sizes without a fault"
     try:
         found = _run(kernel, example.sizes, tries, obligation.code, _arrays(example))
     except (ArgumentError, EvaluationError) as error:
-        return _doubtful(obligation, finding, f"its sizes cannot be run: {error}")
+        why = f"its sizes cannot be run: {error}"
     if found is not None:
         shown = found.kind in _kinds(obligation.code)
         if obligation.family == "tags" and not shown and any(c.startswith("TW4") for c in before):
@@ -88,14 +89,42 @@ def replayed(kernel: ir.Kernel, obligation: Obligation, decider: Decider, before
         return replace(obligation, finding=replace(finding, counterexample=replace(example, replayed=shown)))
     # Tags are compared as formulas, and the sizes that came out may make two of them equal by accident.
     for sizes in larger_sizes(kernel, example.sizes) if obligation.family == "tags" else ():
-        found = _run(kernel, sizes, 0, obligation.code)
+        try:
+            found = _run(kernel, sizes, 0, obligation.code)
+        except (ArgumentError, EvaluationError):  # no tables for these sizes
+            continue
         if found is not None and found.kind in _kinds(obligation.code):
             return replace(obligation, finding=_at(finding, example, sizes, found))
-    if obligation.code == "TW301" or example.values.get("contracted") == "nothing":
-        # A program that stores nothing is a fault of the map, but none that shows in the output; and a value into which
-        # nothing has been contracted does not say over what it should have been.
+    if obligation.code == "TW301":
+        # A program that stores nothing is a fault of the map, but none that shows in the output.
         return obligation
-    return _doubtful(obligation, finding, "the interpreter runs it at those sizes without a fault")
+    if example.values.get("contracted") == "nothing":
+        # A value into which nothing has been contracted does not say over what it should have been: but then no element
+        # of an operand changes what is stored.
+        if ignored := _without_influence(kernel, example.sizes):
+            said = f"No element of {ignored} changes what is stored. {situation(example)}"
+            text = finding.message.replace(situation(example), said)
+            shown = replace(example, replayed=True)
+            return replace(obligation, finding=replace(finding, message=text, counterexample=shown))
+        why = "at those sizes the operands do change what is stored"
+    return _doubtful(obligation, finding, why)
+
+
+def _without_influence(kernel: ir.Kernel, sizes: Mapping[str, int]) -> str:
+    """A tensor that is loaded for a product but changes no output at these sizes; empty if there is none."""
+    from .checks.tags.influence import matters  # which reads what checks share, and those read this module
+
+    stored = set(outputs(kernel))
+    for p in kernel.params:
+        loads = (s.view for s in ir.walk(kernel.body) if isinstance(s, ir.Load | ir.TmaLoad | ir.CpAsync))
+        if (
+            any(view.tensor == p.name for view in loads)
+            and p.name not in stored
+            and p.type.dtype.is_float
+            and not matters(kernel, p.name, sizes)
+        ):
+            return p.name
+    return ""
 
 
 def broken_expectation(kernel: ir.Kernel, span: Span) -> tuple[str, Counterexample] | None:

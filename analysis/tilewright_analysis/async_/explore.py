@@ -152,8 +152,7 @@ def _confirm(
         # No sizes give the trip counts of that path: say, tiles had different counts of one size. Try equal ones.
         confirmed = {**_with_equal_counts(program, small, cancelled), **confirmed}
     for key in open_keys - confirmed.keys():
-        found = first.found.get(key)
-        doubtful[key] = "sizes at which this happens" + (f" ({found.issue.message})" if found is not None else "")
+        doubtful[key] = "sizes at which this happens"
     return confirmed, {k: v for k, v in doubtful.items() if k not in confirmed}
 
 

@@ -216,6 +216,8 @@ class TagFindings:
         d = self.dim(held.dim)
         x, y = self.coordinate(held), self.coordinate(want)
         text = f"{doing(p, o)} puts elements with {d} = {x} at {d} = {y} of {box.tensor}"
+        if x == y:
+            text += ", but not of one tile: what loads them and what stores them computes it in different ways"
         if self.data(held) != self.data(want):
             if not self._says(held, want) and not self._says(want, held):
                 missing = f"{text}: what the table says is not where an element of it stands"

@@ -216,7 +216,13 @@ def _in_memory(context: KernelContext, env: Values) -> bool:
 def _finding(context: KernelContext, site: Site, part: ex.Expr, value: ex.Expr, decision: Decision) -> Obligation:
     text = ex.show(part)
     if decision.verdict == "unknown":
-        return unknown(context, CODE, "memory", _WHAT, site.stmt.span, f"for {text}, {decision.missing}")
+        sizes = sorted({e.name for e in ex.walk(value) if isinstance(e, ex.Size)} | _bounding(site, value))
+        missing = (
+            f"how large {text} gets is not known: bounds on {', '.join(sizes)} say so, as tw.assume({sizes[0]} <= 1024)"
+            if sizes
+            else f"how large {text} gets is not known: nothing bounds what it is computed from"
+        )
+        return unknown(context, CODE, "memory", _WHAT, site.stmt.span, missing)
 
     def message(m: Values) -> str:
         return f"{text} is {ex.evaluate(value, m)} here and does not fit a 32-bit integer (below {_LIMIT})."
@@ -227,6 +233,13 @@ def _finding(context: KernelContext, site: Site, part: ex.Expr, value: ex.Expr, 
         context, site, CODE, "memory", _WHAT, decision, message,
         fixes=fixes_of(fix), values=lambda m: {text: str(ex.evaluate(value, m))},
     )  # fmt: skip
+
+
+def _bounding(site: Site, value: ex.Expr) -> set[str]:
+    """Sizes that bound the symbols of an expression."""
+    used = {e.name for e in ex.walk(value) if isinstance(e, ex.Var)}
+    bounds = [e for b in site.loops if b.name in used for e in (b.lo, b.hi)]
+    return {s.name for e in bounds for s in ex.walk(e) if isinstance(s, ex.Size)}
 
 
 def _scalars(stmt: ir.Stmt) -> Iterator[ex.Expr]:

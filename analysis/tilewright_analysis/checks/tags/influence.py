@@ -55,6 +55,11 @@ def element_left_out(
     return None
 
 
+def matters(kernel: ir.Kernel, tensor: str, sizes: Mapping[str, int]) -> bool:
+    """Whether any element of a tensor changes an output at these sizes, as far as a few values of all of them show."""
+    return _Runs(compile_kernel(kernel, Limits()), tensor).matters(sizes, {})
+
+
 class _Runs:
     """Runs of one kernel with some elements of a tensor changed."""
 

@@ -84,6 +84,8 @@ class Number:
     def __str__(self) -> str:
         if self.value is not None:
             return f"{self.value:g}"
+        if self.kinds == _FINITE:
+            return "any number"
         names = {"-": "negative", "0": "0", "+": "positive", "-inf": "-inf", "inf": "inf", "nan": "NaN"}
         return " or ".join(names[k] for k in names if k in self.kinds)
 
