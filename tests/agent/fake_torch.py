@@ -230,8 +230,11 @@ class _Event:
 
     now = 0.0
 
-    def __init__(self, enable_timing: Any) -> None:
+    def __init__(self, enable_timing: Any = False) -> None:
         self.at = math.nan
+
+    def query(self) -> Any:
+        return not _stalled
 
     def record(self) -> None:
         self.at = _Event.now
@@ -252,6 +255,10 @@ def launch(work: Any, *, stream: str = "current") -> None:
     """What kernels of the tests do their work by: at once, into a graph, or on a stream that nobody waits for."""
     if stream != "current":
         _elsewhere.append(work)
+        if _stalled:  # nobody holds that stream up
+            _elsewhere.pop()()
+    elif _stalled:
+        _stalled.append(work)
     elif _captured:
         _captured[-1].append(work)
     else:
@@ -279,10 +286,14 @@ class _Capture:
 
 
 sleeps = 0
+_stalled: list[Any] = []  # what waits on the current stream while it is held up
 
 
 def _sleep(cycles: int) -> None:
     global sleeps
+    if cycles > 1_000_000:
+        _stalled.append(lambda: None)
+        return
     sleeps += 1
     advance(0.2)
 
@@ -291,6 +302,9 @@ pending_errors: list[Exception] = []
 
 
 def _synchronize() -> None:
+    held, _stalled[:] = list(_stalled), []
+    for work in held:
+        work()
     while _elsewhere:
         _elsewhere.pop(0)()
     if pending_errors:

@@ -73,7 +73,7 @@ def test_arguments_rotate_and_inputs_are_new_while_timing() -> None:
     note = "seen = sys.modules['seen_by_the_kernel']; seen.places.append(id(x)); seen.values.append(float(x[0, 0]))"
     (result,) = graded_on_fake(job(DOUBLE.replace("out.copy_", f"{note}; out.copy_"), measure=True))
     assert result["correct"] is True
-    places, values = seen.places[1:], seen.values[1:]  # type: ignore[attr-defined]
+    places, values = seen.places[2:], seen.values[2:]  # type: ignore[attr-defined]
     assert len(set(places)) == grading.SETS
     assert all(a != b for a, b in pairwise(places[:20])), "no two cold launches in a row are alike"
     cold = timing.WARM_UPS + result["repetitions"]
@@ -152,6 +152,12 @@ def test_a_cheat_is_wrong_and_gets_no_time(text: str, tmp_path: Path) -> None:
     assert result["correct"] is False
     assert result["message"]
     assert result.get("median_ms") is None and result.get("warm_ms") is None
+
+
+def test_a_launch_that_waits_for_the_device_is_no_cheat(tmp_path: Path) -> None:
+    text = HONEST.replace("NOW", "pass").replace("LATER", "torch.cuda.synchronize()")
+    result = graded(text, tmp_path)
+    assert (result["correct"], result["message"]) == (True, "")
 
 
 KNOWING = """

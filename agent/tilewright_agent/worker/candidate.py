@@ -49,8 +49,12 @@ class Host(Protocol):
         """Takes times of launches; None where times mean nothing."""
         ...
 
-    def capture(self, launch: Launch) -> None:
-        """Capture a launch into a graph and drop it, where there are graphs."""
+    def stall(self, launch: Launch) -> None:
+        """Hold the stream up for `STALL_SECONDS`, launch behind that, and do not wait."""
+        ...
+
+    def stalled(self) -> bool:
+        """Whether the stream is still held up."""
         ...
 
     def release(self) -> None:
@@ -77,8 +81,8 @@ class Session:
         """Do what a request says. Never raises."""
         known: dict[str, Callable[[Message], Message]] = {
             "load": self._load, "allocate": self._allocate, "bind": self._bind, "launch": self._launch,
-            "capture": self._capture, "sampler": self._sampler, "sample": self._sample, "forget": self._forget,
-            "seal": self._seal,
+            "stall": self._stall, "stalled": self._stalled, "sampler": self._sampler, "sample": self._sample,
+            "forget": self._forget, "seal": self._seal,
         }  # fmt: skip
         try:
             return {"type": "answer", "ok": True, **known[request["type"]](request)}
@@ -120,9 +124,12 @@ class Session:
         self.host.synchronize()
         return {}
 
-    def _capture(self, request: Message) -> Message:
-        self.host.capture(self.launches[int(request["number"])])
+    def _stall(self, request: Message) -> Message:
+        self.host.stall(self.launches[int(request["number"])])
         return {}
+
+    def _stalled(self, request: Message) -> Message:
+        return {"value": self.host.stalled()}
 
     def _sampler(self, request: Message) -> Message:
         self.sampler = self.host.sampler([self.launches[int(n)] for n in request["numbers"]])

@@ -17,8 +17,10 @@ from typing import Any
 from .protocol import Message
 from .seal import Seal
 from .terms import JobError, Kernel, Launch
-from .timing import Sampler, Side, capture
+from .timing import Sampler, Side
 from .torches import failure_of, kind_of
+
+STALL_CYCLES = 200_000_000  # about 0.1 s
 
 
 class CudaHost:
@@ -29,6 +31,7 @@ class CudaHost:
         self.properties = torch.cuda.get_device_properties(0)
         self.name: str = self.properties.name
         torch.empty(1, dtype=torch.uint8, device="cuda")  # a context, which takes long, before there is a job
+        self._held: Any = None  # the event behind what holds the stream up
         self.seal = Seal(torch)  # before any kernel is loaded
 
     def load(self, program: Message) -> Kernel:
@@ -99,11 +102,17 @@ class CudaHost:
         """Samples of launches in this process."""
         return Sampler(self.torch, int(self.properties.L2_cache_size), launches)
 
-    def capture(self, launch: Launch) -> None:
-        """Capture a launch into a graph and drop it; a launch that is captured does nothing yet."""
-        graph = capture(self.torch, [launch])
+    def stall(self, launch: Launch) -> None:
+        """Hold the stream up, and launch behind that."""
         self.synchronize()
-        del graph
+        self.torch.cuda._sleep(STALL_CYCLES)
+        self._held = self.torch.cuda.Event()
+        self._held.record()
+        launch()
+
+    def stalled(self) -> bool:
+        """Whether the stream is still held up."""
+        return not self._held.query()
 
     def release(self) -> None:
         """Give memory that is no longer needed back to the device, where the judge may want it."""

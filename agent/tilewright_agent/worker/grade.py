@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import random
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ TOLERANCE: Mapping[str, float] = MappingProxyType(
 
 SETS = 3  # sets of arguments that rotate while timing
 CHECKED = 0.25  # the share of the timed launches whose results are compared, which ones nobody knows
+STRAY_SECONDS = 0.005  # for work on another stream to show; a tenth of what the stream is held up for, or less
 _TIMED = "in the timed launches"
 
 # What the clock of the judge sees of a launch beyond the time on the device: messages, the host's part of the launch
@@ -187,12 +189,19 @@ class _Case:
         }, wrong, worst  # fmt: skip
 
     def _strays(self, program: Program, made: _Set) -> bool:
-        """A launch that is captured into a graph does nothing yet, so whatever appears was done on another stream."""
+        """While the stream is held up nothing on it is done, so whatever appears was done on another one.
+
+        A launch that waits for the device shows nothing: the stream is free when it returns.
+        """
         outputs = [made.tensors[a.name].tensor for a in self.arguments if a.role != "in"]
         before = [self.device.copy(o) for o in outputs]
         self.device.synchronize()
-        program.capture(made.number)
-        return not all(self.device.equal(o, b) for o, b in zip(outputs, before, strict=True))
+        program.stall(made.number)
+        time.sleep(STRAY_SECONDS)
+        changed = not all(self.device.equal(o, b) for o, b in zip(outputs, before, strict=True))
+        held = program.stalled()
+        program.launch([])
+        return changed and held
 
     def _baseline(self, reference: Reference, inputs: Mapping[str, Any]) -> Launch:
         def run() -> None:

@@ -86,8 +86,13 @@ class InterpreterHost:
         """None: the time of an interpreter says nothing about the kernel."""
         return None
 
-    def capture(self, launch: Launch) -> None:
-        """There are no graphs."""
+    def stall(self, launch: Launch) -> None:
+        """Launch: there is no stream."""
+        launch()
+
+    def stalled(self) -> bool:
+        """Never."""
+        return False
 
     def release(self) -> None:
         """Remove the files; the judge has opened them."""

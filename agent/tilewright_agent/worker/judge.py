@@ -56,6 +56,7 @@ class _Judge:
     def __init__(self, devices: dict[str, Device], nursery: Nursery, say: Callable[[Message], None]) -> None:
         self.devices, self.nursery, self.say = devices, nursery, say
         self.spare: tuple[str, Candidate] | None = None
+        self.dying: list[Candidate] = []
 
     def prepare(self) -> None:
         """Have a process for the preferred device made ready."""
@@ -85,8 +86,10 @@ class _Judge:
             return candidate.ask
 
         def progress(stage: str, done: int, total: int, message: str) -> None:
-            if stage == "time" and self.spare is not None:  # its beginning must not disturb a measurement
-                self.spare[1].wait_ready()
+            if stage == "time":  # neither the end of other processes nor the beginning may disturb a measurement
+                self._bury()
+                if self.spare is not None:
+                    self.spare[1].wait_ready()
             self.say({
                 "type": "progress", "id": identity, "stage": stage, "done": done, "total": total, "message": message,
             })  # fmt: skip
@@ -100,14 +103,21 @@ class _Judge:
         except Exception as error:
             known = device.failure(error) if not isinstance(error, JobError) else error
             result = failed(identity, known.failure, str(known), device.name)
+        self._bury()
         for candidate in started:
-            candidate.end()
+            candidate.kill()
+            self.dying.append(candidate)
         try:
             device.release()
             device.synchronize()
         except Exception:  # the context of this process has gone with that of the kernel
             return result
         return result | {"keep": self._kept()}
+
+    def _bury(self) -> None:
+        for candidate in self.dying:
+            candidate.end()
+        self.dying.clear()
 
     def _take(self, kind: str) -> Candidate:
         if self.spare is not None and self.spare[0] == kind:

@@ -51,8 +51,14 @@ class Candidate:
             self._channel.send(request)
         return self._receive()
 
+    def kill(self) -> None:
+        """Kill it; `end` waits for that."""
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
+                kill(self.pid, signal.SIGKILL)
+
     def end(self) -> None:
-        """Kill it."""
+        """Kill it, and wait until the driver has let it go."""
         self._channel.close()
         self._nursery.bury(self.pid)
 

@@ -25,11 +25,13 @@ def sweep(keep: Sequence[int]) -> None:
 
     A process that a job left behind has this worker for a parent once its own has ended (`confine.adopt_orphans`).
     """
+    killed = set[int]()  # a driver may hold a process for a while before it goes
     for _ in range(_ROUNDS):
-        strays = [pid for pid in descendants(os.getpid()) if pid not in keep]
-        if not strays:
-            return
+        strays = {pid for pid in descendants(os.getpid()) if pid not in keep}
         kill_all(strays)
+        if strays <= killed:
+            return
+        killed |= strays
 
 
 class Judge:

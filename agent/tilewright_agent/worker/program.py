@@ -59,9 +59,13 @@ class Program:
         self._do({"type": "launch", "numbers": list(numbers)})
         return time.perf_counter() - start
 
-    def capture(self, number: int) -> None:
-        """Have a launch captured into a graph, where it does nothing yet."""
-        self._do({"type": "capture", "number": number})
+    def stall(self, number: int) -> None:
+        """Launch behind something that holds the stream up for a while, and do not wait."""
+        self._do({"type": "stall", "number": number})
+
+    def stalled(self) -> bool:
+        """Whether the stream is still held up."""
+        return self._do({"type": "stalled"}).get("value") is True
 
     def sampler(self, numbers: Sequence[int]) -> RemoteSide | None:
         """Times of these launches, by the clock of the kernel's process; None where times mean nothing."""
