@@ -17,8 +17,11 @@ import pytest
 from agent.support import FMA, unit
 from agent.test_worker import SERVE, Client, is_gone, job
 from tilewright_agent.jobs import build_job
+from tilewright_agent.worker import nursery
 from tilewright_agent.worker import scratch as scratches
 from tilewright_agent.worker.confine import environment
+from tilewright_agent.worker.grade import grade
+from tilewright_agent.worker.interpreter import Interpreter
 from tilewright_agent.worker.locks import DeviceLock
 from tilewright_agent.worker.scratch import PREFIX, Scratch
 
@@ -238,3 +241,21 @@ def test_a_real_worker_leaves_neither_processes_nor_files(tmp_path: Path) -> Non
             break
         time.sleep(0.1)
     assert not list(tmp_path.iterdir())
+
+
+def test_where_there_is_no_fork_a_process_is_started_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nursery, "FORKS", False)
+    made = unit(FMA)
+    assert made.kernel is not None
+    device = Interpreter()
+    device.folder = str(tmp_path)
+    starter = nursery.Nursery([sys.executable, "-m", "tilewright_agent.worker"])
+    candidate = starter.start("interpreter")
+    candidate.scratch = str(tmp_path)
+    (result,) = grade(
+        build_job(made, made.kernel, "1", [{"N": 100}], gpu=False), device, lambda: candidate.ask, lambda *_: None
+    )
+    assert result["correct"] is True
+    assert not list(tmp_path.iterdir()), "tensors are removed with their case"
+    candidate.end()
+    assert is_gone(candidate.pid)
