@@ -109,6 +109,7 @@ def test_the_first_wrong_element_is_named() -> None:
         ("x = 1", "compile", "prepare"),
         ("", "bad job", "generated module"),
         ("def prepare(x, out): raise ValueError('rows are 3 bytes')", "launch", "rows are 3 bytes"),
+        (MODULE.format(body="raise OSError(28, 'No space left on device')"), "disk full", "No space left"),
         (MODULE.format(body="raise MemoryError"), "out of memory", "Fake GPU"),
         (MODULE.format(body="torch.pending_errors.append(RuntimeError('CUDA error: an illegal memory access was'))"),
          "illegal access", "Fake GPU: CUDA error"),
