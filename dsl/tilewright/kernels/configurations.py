@@ -84,7 +84,7 @@ def part_tiles() -> tuple[Tile, ...]:
 
 
 FP8 = (
-    ({"BM": 192, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 8, "CONSUMERS": 3, "warps": 4}, 1.0),
+    ({"BM": 192, "BN": 128, "BK": 128, "STAGES": 3, "GROUP": 8, "CONSUMERS": 3, "warps": 4}, 1.0),
     ({"BM": 128, "BN": 128, "BK": 128, "STAGES": 4, "GROUP": 8, "CONSUMERS": 2, "warps": 4}, 1.1),
     ({"BM": 64, "BN": 64, "BK": 256, "STAGES": 5, "GROUP": 16, "CONSUMERS": 1, "warps": 4}, 2.5),
 )
