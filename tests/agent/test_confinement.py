@@ -19,7 +19,7 @@ from agent.test_worker import SERVE, Client, is_gone, job
 from tilewright_agent.jobs import build_job
 from tilewright_agent.worker import nursery
 from tilewright_agent.worker import scratch as scratches
-from tilewright_agent.worker.confine import environment
+from tilewright_agent.worker.confine import descendants, environment
 from tilewright_agent.worker.grade import grade
 from tilewright_agent.worker.interpreter import Interpreter
 from tilewright_agent.worker.locks import DeviceLock
@@ -259,3 +259,25 @@ def test_where_there_is_no_fork_a_process_is_started_anew(monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir()), "tensors are removed with their case"
     candidate.end()
     assert is_gone(candidate.pid)
+
+
+def test_a_spare_process_that_died_is_no_harm_to_the_next_job() -> None:
+    made = unit(FMA)
+    assert made.kernel is not None
+    client = Client([sys.executable, "-m", "tilewright_agent.worker"])
+    client.say(build_job(made, made.kernel, "1", [{"N": 100}], gpu=False))
+    assert client.result()["status"] == "ok"
+    judge = children(client.process.pid)[0]
+    forked = [pid for pid in descendants(client.process.pid) if pid not in (judge, *children(judge))]
+    assert forked
+    for pid in forked:  # the spare one, and perhaps what is left of the first
+        os.kill(pid, signal.SIGKILL)
+    client.say(build_job(made, made.kernel, "2", [{"N": 100}], gpu=False))
+    result = client.result()
+    assert result["status"] == "ok", result
+    client.process.kill()
+    client.process.wait()
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -6,6 +6,7 @@ next such process is made ready while a job is compiled, so that the next job ne
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -81,15 +82,15 @@ class _Judge:
             candidate = self._take(kind)
             started.append(candidate)
             candidate.scratch, candidate.memory = str(job.get("scratch") or ""), int(job.get("memory") or 0)
-            candidate.wait_ready()
-            self.spare = self.spare or (kind, self.nursery.start(kind))
+            if self.spare is None:
+                with contextlib.suppress(JobError):  # the next job tries again, and says why not
+                    self.spare = (kind, self.nursery.start(kind))
             return candidate.ask
 
         def progress(stage: str, done: int, total: int, message: str) -> None:
             if stage == "time":  # neither the end of other processes nor the beginning may disturb a measurement
                 self._bury()
-                if self.spare is not None:
-                    self.spare[1].wait_ready()
+                self._await_spare()
             self.say({
                 "type": "progress", "id": identity, "stage": stage, "done": done, "total": total, "message": message,
             })  # fmt: skip
@@ -120,10 +121,29 @@ class _Judge:
         self.dying.clear()
 
     def _take(self, kind: str) -> Candidate:
+        """A process that is ready. Raises JobError."""
+        if self.spare is not None and self.spare[0] == kind:
+            self._await_spare()
         if self.spare is not None and self.spare[0] == kind:
             (_, candidate), self.spare = self.spare, None
             return candidate
-        return self.nursery.start(kind)
+        candidate = self.nursery.start(kind)
+        try:
+            candidate.wait_ready()
+        except JobError:
+            candidate.end()
+            raise
+        return candidate
+
+    def _await_spare(self) -> None:
+        """Wait for the spare process; one that could not begin, as for lack of memory, is no harm to a job."""
+        if self.spare is None:
+            return
+        try:
+            self.spare[1].wait_ready()
+        except JobError:
+            self.spare[1].end()
+            self.spare = None
 
     def _kept(self) -> list[int]:
         return [pid for pid in (self.nursery.pid, self.spare[1].pid if self.spare is not None else 0) if pid]
