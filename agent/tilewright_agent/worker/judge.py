@@ -140,7 +140,7 @@ class _Judge:
         if self.spare is None:
             return
         try:
-            self.spare[1].wait_ready()
+            self.spare[1].ask({"type": "forget"})  # waits until it is ready, and shows whether it still lives
         except JobError:
             self.spare[1].end()
             self.spare = None
