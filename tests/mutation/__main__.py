@@ -13,18 +13,21 @@ from pathlib import Path
 from mutation.batch import judged, listed, share
 from mutation.judge import KILLED, Judged
 
-_SHOWN = ("survivor", "false alarm", "undecided")
+_SHOWN = ("survivor", "false alarm", "undecided", "not judged")
 
 
 def summary(found: Iterable[Judged]) -> str:
-    """The last line: kills among the mutants that are not equivalent. One that took too long is not killed."""
+    """The last line: kills among the mutants that are not equivalent. One that took too long is not killed.
+
+    What ran at no size is not judged: nothing says whether it is equivalent.
+    """
     count = Counter("clean" if not j.operator and j.outcome != "false alarm" else j.outcome for j in found)
     killed = sum(count[o] for o in KILLED)
     total = killed + count["survivor"] + count["undecided"]
     part = 100 * killed / total if total else 100.0
     return (
         f"killed {killed} of {total} ({part:.1f} %), false alarms {count['false alarm']}, "
-        f"equivalent {count['equivalent']}"
+        f"equivalent {count['equivalent']}, not judged {count['not judged']}"
     )
 
 

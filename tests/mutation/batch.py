@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -33,6 +34,7 @@ def listed(only: str, processes: int) -> list[Job]:
     Whoever stops early, or takes a share, has a sample of all kernels. The clean kernels come first.
     """
     names = [c.kernel for c in CASES if only in c.kernel]
+    _one_thread_each()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         found = [job for part in pool.map(jobs, names) for job in part]
     return sorted(found, key=lambda job: (bool(job[2]), identity(job)))
@@ -91,6 +93,7 @@ def judged(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
     pending: dict[Future[Judged], Job] = {}
+    _one_thread_each()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         while True:
             late = stop is not None and monotonic() - begin > stop
@@ -107,6 +110,11 @@ def judged(
                     with path.open("a") as file:
                         file.write(json.dumps({"id": identity(job), "version": now, **asdict(one)}) + "\n")
                 yield one
+
+
+def _one_thread_each() -> None:
+    """Processes that begin now leave the other processors to one another: NumPy would take all for each product."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _timed(job: Job, seconds: float) -> Judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from reading import read
 from tilewright.expand import expand, expand_policies
 from tilewright.frontend import KernelUnit
-from tilewright.interpret import Limits, Schedule
+from tilewright.interpret import ArgumentError, Limits, Schedule, Violation
 from tilewright.interpret.execution import compile_kernel, execute_compiled, outputs
 from tilewright.ir import nodes as ir
 from tilewright.printer import module_source
@@ -60,6 +60,12 @@ class Case:
                     stmt.args.kw_defaults[names.index(name)] = ast.Constant(value)
             kept.append(stmt)
         return ast.unparse(ast.Module(kept, [])) + "\n"
+
+    def before(self) -> ir.Kernel:
+        """The kernel that the edited ones stem from, expanded."""
+        kernel = only_unit(self.policy_text()).kernel
+        assert kernel is not None
+        return expand(kernel)
 
     def texts(self) -> dict[str, str]:
         """The text at both levels; a kernel that has no policies is at one only."""
@@ -218,11 +224,16 @@ def _unlisted() -> Iterator[Case]:
 
 
 def _as_it_stands(file: str, kernel: ir.Kernel) -> Case:
-    compiled, names = compile_kernel(kernel, Limits()), [p.name for p in kernel.params]
+    # An edit may change what is assumed of sizes; what is computed does not hang on that.
+    compiled = compile_kernel(replace(kernel, assumptions=()), Limits())
+    names = [p.name for p in kernel.params]
 
     def meaning(arrays: Arrays) -> Arrays:
         arguments = [a.copy() for a in arrays]
-        execute_compiled(compiled, arguments, Schedule(), None)
+        try:
+            execute_compiled(compiled, arguments, Schedule(), None)
+        except Violation as fault:
+            raise ArgumentError(f"the kernel as it stands does not take this: {fault}") from None
         return [arguments[names.index(name)] for name in outputs(kernel)]
 
     extents: dict[str, set[int]] = {}

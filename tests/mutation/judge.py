@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from time import perf_counter
 from typing import Any, Literal
 
@@ -18,11 +19,12 @@ from tilewright.interpret import ArgumentError, Limits, Schedule, Violation, ran
 from tilewright.interpret.execution import Compiled, compile_kernel, execute_compiled
 from tilewright.ir import nodes as ir
 from tilewright.ir.expr import EvaluationError
-from tilewright_analysis import KernelReport, check_unit
+from tilewright_analysis import KernelReport, Obligation, check_unit
+from tilewright_analysis.checks.tags.counterfactual import trial_sizes
 from tilewright_analysis.driver import Budget
-from tilewright_analysis.replay import REPLAYED, feasible
+from tilewright_analysis.replay import REPLAYED, feasible, larger_sizes
 
-Outcome = Literal["clean", "refused", "refuted", "equivalent", "survivor", "false alarm", "undecided"]
+Outcome = Literal["clean", "refused", "refuted", "equivalent", "not judged", "survivor", "false alarm", "undecided"]
 KILLED: frozenset[Outcome] = frozenset(("refused", "refuted"))
 # Sizes at which a mutant that is not killed is run, and orders of execution tried at each of the first of them.
 SIZES, ORDERS, ORDERED_SIZES = 24, 4, 6
@@ -65,7 +67,15 @@ def judge(kernel: str, level: str, operator: str, line: int, text: str) -> Judge
     if errors or len(module.units) != 1:
         return said("refused" if operator else "false alarm", "refused", errors)
     (unit,) = module.units
-    report = check_unit(unit, budget=Budget(seconds=SECONDS))
+    decisive: list[Obligation] = []
+
+    def seen(o: Obligation) -> None:
+        if operator and o.verdict == "refuted" and not _must_show(o, unit.kernel):
+            decisive.append(o)
+
+    # One refutation that needs no confirmation settles the matter.
+    budget = Budget(seconds=SECONDS)
+    report = check_unit(unit, on_obligation=seen, cancelled=lambda: bool(decisive), budget=budget)
     refuted = [o.code for o in report.obligations if o.verdict == "refuted"]
     if report.verdict == "refuted":
         if not operator:
@@ -78,7 +88,8 @@ def judge(kernel: str, level: str, operator: str, line: int, text: str) -> Judge
     if not operator:
         return said("clean" if report.verdict == "proved" else "survivor", report.verdict, missing)
     runs, failure = run(unit.kernel, case)
-    return said("survivor" if failure else "equivalent", report.verdict, missing, runs, failure)
+    outcome = "survivor" if failure else "equivalent" if runs else "not judged"
+    return said(outcome, report.verdict, missing, runs, failure)
 
 
 def must_show(report: KernelReport, kernel: ir.Kernel | None) -> bool:
@@ -86,15 +97,15 @@ def must_show(report: KernelReport, kernel: ir.Kernel | None) -> bool:
 
     What fails at sizes too large to run, such as an index that does not fit 32 bits, was evaluated.
     """
-    for o in report.obligations:
-        if o.verdict != "refuted":
-            continue
-        example = o.finding.counterexample if o.finding is not None else None
-        if o.family not in REPLAYED or o.code in _WITHOUT_EFFECT or (example is not None and example.replayed):
-            return False
-        if kernel is not None and example is not None and not feasible(kernel, example.sizes):
-            return False
-    return not report.problems
+    refuted = (o for o in report.obligations if o.verdict == "refuted")
+    return all(_must_show(o, kernel) for o in refuted) and not report.problems
+
+
+def _must_show(o: Obligation, kernel: ir.Kernel | None) -> bool:
+    example = o.finding.counterexample if o.finding is not None else None
+    if o.family not in REPLAYED or o.code in _WITHOUT_EFFECT or (example is not None and example.replayed):
+        return False
+    return kernel is None or example is None or feasible(kernel, example.sizes)
 
 
 def examples(report: KernelReport) -> list[dict[str, int]]:
@@ -104,42 +115,68 @@ def examples(report: KernelReport) -> list[dict[str, int]]:
 
 
 def run(kernel: ir.Kernel | None, case: Case, first: Sequence[Mapping[str, int]] = ()) -> tuple[int, str]:
-    """(sizes at which the kernel was executed, what went wrong at the last of them); `first` at these sizes."""
+    """(sizes at which the kernel was executed, what went wrong at the last of them); `first` at these sizes.
+
+    Where an edit leaves none of the sizes of the case, or no data, others are looked for: first those that the kernel
+    takes as well that it stems from.
+    """
     assert kernel is not None
     explicit = expand(kernel)
-    compiled = compile_kernel(explicit, Limits(events=2_000_000))
+    done, failure = _run(explicit, case, explicit, (*first, *case.sizes()))
+    if done:
+        return done, failure
+    before = case.before()
+    both = replace(
+        explicit,
+        assumptions=(*explicit.assumptions, *before.assumptions),
+        contracts=(*explicit.contracts, *before.contracts),
+    )
+    for taker in (both, explicit):
+        every = chain(trial_sizes(taker), larger_sizes(taker, {}))
+        own = [sizes for sizes in islice(every, SIZES) if feasible(taker, sizes)]
+        done, failure = _run(explicit, case, taker, own)
+        if done:
+            break
+    return done, failure
+
+
+def _run(kernel: ir.Kernel, case: Case, taker: ir.Kernel, every: Iterable[Mapping[str, int]]) -> tuple[int, str]:
+    """As `run`, with data that `taker` takes."""
+    compiled = compile_kernel(kernel, Limits(events=2_000_000))
     done, end = 0, perf_counter() + RUN_SECONDS
-    for sizes in (*first, *case.sizes()):
+    for sizes in every:
         if done == SIZES or (done >= LEAST_SIZES and perf_counter() > end):
             break
         try:
-            check_assumptions(explicit, sizes)
-            given = random_arguments(explicit, sizes, 0)
+            check_assumptions(taker, sizes)
+            given = random_arguments(taker, sizes, 0)
             with np.errstate(all="ignore"):
                 case.meaning(given)
         except (ArgumentError, IndexError):
             continue  # of sizes or data that the edited kernel or the one it stems from does not take
         done += 1
         schedules = [Schedule(happens_before=True)]
-        if done <= ORDERED_SIZES and is_asynchronous(explicit):
+        if done <= ORDERED_SIZES and is_asynchronous(kernel):
             schedules += [Schedule(seed, adversarial=True) for seed in range(ORDERS)]
         for schedule in schedules:
             for programs in (1, 3):
-                failure = failure_of(compiled, sizes, schedule, programs, case)
+                failure = failure_of(compiled, sizes, schedule, programs, case, taker)
                 if failure:
                     return done, f"{failure} at {sizes}"
     return done, ""
 
 
-def failure_of(compiled: Compiled, sizes: Mapping[str, int], schedule: Schedule, programs: int, case: Case) -> str:
-    """What goes wrong in one run on random numbers; empty if nothing does.
+def failure_of(
+    compiled: Compiled, sizes: Mapping[str, int], schedule: Schedule, programs: int, case: Case, taker: ir.Kernel
+) -> str:
+    """What goes wrong in one run on random numbers that `taker` takes; empty if nothing does.
 
     Outputs begin poisoned, so an element that is not stored differs from what it should be. One program may store an
     element again; two programs must not.
     """
     kernel = compiled.kernel
     try:
-        given = random_arguments(kernel, sizes, schedule.seed)
+        given = random_arguments(taker, sizes, schedule.seed)
     except ArgumentError:
         return ""
     arguments = [a.copy() for a in given]

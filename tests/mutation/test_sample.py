@@ -52,9 +52,9 @@ def test_an_edit_changes_one_place() -> None:
 
 
 def test_the_summary_counts_kills_among_those_that_are_not_equivalent() -> None:
-    outcomes = ["clean", "refused", "refuted", "refuted", "survivor", "equivalent", "false alarm"]
+    outcomes = ["clean", "refused", "refuted", "refuted", "survivor", "equivalent", "false alarm", "not judged"]
     found = [Judged("k", "written", "" if o == "clean" else "edit", 1, o, "") for o in outcomes]
-    assert summary(found) == "killed 3 of 4 (75.0 %), false alarms 1, equivalent 1"
+    assert summary(found) == "killed 3 of 4 (75.0 %), false alarms 1, equivalent 1, not judged 1"
 
 
 def test_shares_are_all_of_it_once() -> None:
@@ -87,7 +87,7 @@ def test_a_mutant_that_takes_too_long_is_not_decided() -> None:
             pass
     one = batch._timed(jobs("gemm_sm80")[1], 0.01)
     assert (one.outcome, one.verdict) == ("undecided", "timeout")
-    assert summary([one]) == "killed 0 of 1 (0.0 %), false alarms 0, equivalent 0"
+    assert summary([one]) == "killed 0 of 1 (0.0 %), false alarms 0, equivalent 0, not judged 0"
 
 
 def test_a_sample_of_mutants_is_killed_and_no_clean_kernel_is_refuted() -> None:

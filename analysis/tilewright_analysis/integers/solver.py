@@ -43,7 +43,7 @@ class Reply:
 class Solver:
     """z3 with a context of its own, so that solvers of different threads do not meet."""
 
-    def __init__(self, timeout_ms: int = 10_000) -> None:
+    def __init__(self, timeout_ms: int = 30_000) -> None:
         self._context: Any = _Z3.Context()
         self._timeout_ms = timeout_ms
         self._positive: dict[Question, bool] = {}
