@@ -7,7 +7,7 @@ two differ the kernel is refuted, with the element. Where they agree nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import thread_time
 from typing import Any
@@ -85,7 +85,7 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         yield refuted(context, CODE, "tags", WHAT, kernel.param(name).span, text, how="statements")
         return
     comparison = Comparison(kernel, reference)
-    found = comparison.first_difference(min(_SECONDS, context.seconds_left()))
+    found = comparison.first_difference(min(_SECONDS, context.seconds_left()), context.decider.cancelled)
     if found is not None:
         yield _refuted(context, found)
     elif comparison.failed:
@@ -108,7 +108,7 @@ class Comparison:
         self._agreed = 0
         self._outputs = outputs(kernel)
 
-    def first_difference(self, seconds: float) -> Difference | None:
+    def first_difference(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> Difference | None:
         """The first difference at small sizes, made smaller where that shows it too. Stops after `seconds`."""
         begin = thread_time()
         end = begin + seconds
@@ -116,7 +116,7 @@ class Comparison:
         for number, (sizes, kind) in enumerate(trials(self.kernel, large=not self._narrow & _SMALL)):
             taken += steps(sizes, tiles)
             late = number >= _LEAST and thread_time() > begin + _ENOUGH_SECONDS
-            if late or thread_time() > end or taken > _ALL_STEPS:
+            if late or thread_time() > end or taken > _ALL_STEPS or cancelled():
                 break
             found = self.difference(sizes, kind)
             if found is not None:
