@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from tilewright.ir import expr as ex
@@ -17,6 +18,11 @@ def compiled(exprs: Sequence[ex.Expr]) -> Callable[[Env], tuple[int, ...]]:
     KeyError for a name without a value. The source text is made from the expression tree alone: names become
     dictionary keys.
     """
+    return _compiled(tuple(exprs))
+
+
+@lru_cache(maxsize=1024)
+def _compiled(exprs: tuple[ex.Expr, ...]) -> Callable[[Env], tuple[int, ...]]:
     body = "".join(f"{_source(e)}," for e in exprs)
     # Text of our own making: numbers, operators and quoted names, see _source.
     code = compile(f"lambda v: ({body})", "<expressions>", "eval")

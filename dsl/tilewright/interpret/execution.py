@@ -49,12 +49,14 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel ready to run many times."""
+    """A kernel ready to run many times. `covered`: the tensors of which it must write every element."""
 
     kernel: ir.Kernel
     limits: Limits
     steps: Steps
     split: bool
+    covered: tuple[str, ...]
+    sums: tuple[ir.Atomic, ...]
 
 
 def run(
@@ -86,7 +88,8 @@ def compile_kernel(kernel: ir.Kernel, limits: Limits) -> Compiled:
     """Closures for the statements of a kernel. Raises ValueError for policy statements."""
     has_roles = any(isinstance(stmt, ir.Roles) for stmt in ir.walk(kernel.body))
     operands = Operands(kernel.types, limits.check_overflow, data_scalars(kernel.body), Lines(kernel))
-    return Compiled(kernel, limits, compile_block(kernel.body, operands), not has_roles)
+    sums = tuple(stmt for stmt in ir.walk(kernel.body) if isinstance(stmt, ir.Atomic))
+    return Compiled(kernel, limits, compile_block(kernel.body, operands), not has_roles, covered(kernel), sums)
 
 
 def execute_compiled(
@@ -121,14 +124,13 @@ def execute_compiled(
         for process in machine.start("", kernel.warps if compiled.split else 1, dict(sizes), dict(scalars), 0):
             process.events = whole(compiled.steps, process)
         machine.run()
-    for stmt in ir.walk(kernel.body):
-        if isinstance(stmt, ir.Atomic):
-            summed(tensors[stmt.view.tensor], stmt.span)
-    for name in covered(kernel):
+    for stmt in compiled.sums:
+        summed(tensors[stmt.view.tensor], stmt.span)
+    for name in compiled.covered:
         tensor = tensors[name]
         if tensor.counts is None:
             tensor.counts = np.zeros(tensor.extents, np.int32)
-    counts = {name: counts for name in covered(kernel) if (counts := tensors[name].counts) is not None}
+    counts = {name: counts for name in compiled.covered if (counts := tensors[name].counts) is not None}
     twice = tuple(Rewritten(t.name, *t.rewritten) for t in tensors.values() if t.rewritten is not None)
     return RunReport(sizes, launched, counts, twice)
 

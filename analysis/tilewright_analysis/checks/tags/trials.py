@@ -7,6 +7,7 @@ from itertools import cycle
 from math import prod
 
 import numpy as np
+from numpy.random import default_rng
 
 from tilewright.arguments import check_assumptions
 from tilewright.interpret import ArgumentError, random_arguments
@@ -69,7 +70,7 @@ def _sizes(kernel: ir.Kernel) -> Iterator[dict[str, int]]:
         two[name] = tile + least
         choices.append(tuple(sorted(n for n in some if n > 0)))
     every = prod(len(c) for c in choices)
-    generator = np.random.default_rng(every)
+    generator = default_rng(every)
     numbers = generator.permutation(every)[:4096] if every < 1 << 20 else generator.integers(0, every, 4096)
     for sizes in (two, *(_picked(tiles, choices, int(number)) for number in numbers)):
         sizes = determined(kernel, sizes)
@@ -130,7 +131,7 @@ def arguments_of(kernel: ir.Kernel, sizes: Mapping[str, int], kind: str) -> list
     """Arguments whose elements are of one of the kinds; index tensors satisfy the contracts."""
     arguments = random_arguments(kernel, sizes, 0)
     fixed = {i.tensor for c in kernel.contracts for i in ex.items(c.expr)}
-    generator, stored = np.random.default_rng(len(sizes)), outputs(kernel)
+    generator, stored = default_rng(len(sizes)), outputs(kernel)
     for param, argument in zip(kernel.arguments, arguments, strict=True):
         if isinstance(param, ir.ScalarParam) or not isinstance(argument, np.ndarray) or param.name in fixed:
             continue
