@@ -203,16 +203,3 @@ async def test_the_server_at_rest_needs_less_than_200_mb_with_its_worker(real_ed
 def resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-async def test_verdicts_follow_the_keys_where_checks_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright_server.server import PAUSE_S, QUICK_MS, SHORT_PAUSE_S, TilewrightServer
-
-    server, pauses = TilewrightServer(), list[float]()
-    monkeypatch.setattr(server, "_restart", lambda _timers, _uri, delay, _action: pauses.append(delay))
-    snapshot = server.session.open("file:///k.py", Path("k.py"), "x = 1\n", 1)
-    for took in (None, QUICK_MS / 2, 2 * QUICK_MS):
-        if took is not None:
-            server._took[snapshot.uri] = took
-        server.text_changed(snapshot)
-    assert pauses == [PAUSE_S, SHORT_PAUSE_S, PAUSE_S]
