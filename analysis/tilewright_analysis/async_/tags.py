@@ -206,9 +206,40 @@ def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]],
                 axes[at] = met(stmt, mine, axis)
         for cover in value.covers:
             _merge(covers, cover, stmt.op in ("add", "sub"))
+    for at, axis in enumerate(axes):
+        if (
+            isinstance(axis, Tag)
+            and shape[at] > 1
+            and any(_one_for_all(v, own, axis, at, shape, args) for v, own in args)
+        ):
+            axes[at] = Lost(stmt, (axis.dim,))
     neutral = all(v.neutral for v, _ in args)
     source = next((v.source for v, _ in args if v.source), "")
     return Value(tuple(axes), tuple(covers), None, neutral, source, fixed=fixed)
+
+
+def _one_for_all(
+    value: Value,
+    own: tuple[int, ...],
+    axis: Tag,
+    at: int,
+    shape: tuple[int, ...],
+    args: Sequence[tuple[Value, tuple[int, ...]]],
+) -> bool:
+    """Whether `value` brings what lies at one coordinate of a dimension to all those along an axis of it.
+
+    As one weight for all rows of a tile. With an axis of its own along the dimension it does not, nor where the others
+    lie at that coordinate, too, as a row of a square matrix does.
+    """
+    place = at - (len(shape) - len(own))
+    here = value.axes[place] if place >= 0 else None
+    if isinstance(here, Tag) and own[place] == 1 and here.dim == axis.dim:
+        return True
+    if any(isinstance(a, Tag) and a.dim == axis.dim for a in value.axes):
+        return False
+    held = [f for f in value.fixed if f.dim == axis.dim and f.lost is None]
+    others = [f for v, _ in args if v is not value for f in v.fixed if f.dim == axis.dim]
+    return any(f.places not in [o.places for o in others] for f in held)
 
 
 def met(stmt: ir.Stmt, mine: Axis, axis: Axis) -> Axis:

@@ -30,6 +30,10 @@ class Axis:
         return f"{self.label} = {self.start}…"
 
 
+LOST = Axis("", 0, 0, frozenset(("",)))
+"""An axis on which operands had different coordinates: none is known, and another operand does not bring one back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Covered:
     """The half-open coordinate ranges of a dimension that were contracted, sorted and merged where they touch."""
@@ -106,7 +110,7 @@ def matrix_product(a: Tag, b: Tag, acc: Tag, depth: int) -> Tag:
     """
     covered, slices = dict(acc.covered), a.slices | b.slices
     left, right = a.axes[1], b.axes[0]
-    if left is not None and right is not None:
+    if left is not None and right is not None and LOST not in (left, right):
         if (left.label, left.start) != (right.label, right.start):
             raise TagError(
                 "alignment",
@@ -237,7 +241,7 @@ def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, 
             at = dim - (len(shape) - len(own))
             if at >= 0 and own[at] == shape[dim] and (axis := tag.axes[at]) is not None:
                 seen.add(axis)
-        axes.append(seen.pop() if len(seen) == 1 else None)
+        axes.append(LOST if len(seen) > 1 else seen.pop() if seen else None)
     covered: dict[str, Covered] = {}
     fixed: Fixed = {}
     for tag, _ in tags:
@@ -250,6 +254,8 @@ def combine(tags: list[tuple[Tag, tuple[int, ...]]], shape: tuple[int, ...], *, 
 
 
 def _same(acc: Axis | None, new: Axis | None, what: str) -> Axis | None:
+    if LOST in (acc, new):
+        return LOST
     if acc is not None and new is not None and acc != new:
         raise TagError(
             "placement",

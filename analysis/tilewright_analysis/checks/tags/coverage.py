@@ -17,6 +17,7 @@ from itertools import islice
 
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
+from tilewright.ir.types import TileType
 from tilewright.problem import Related
 
 from ...context import KernelContext, Site
@@ -381,7 +382,8 @@ def _divided(context: KernelContext, quotient: Quotient) -> Iterator[Obligation]
             return
     for reduction in _ordered(quotient.reductions):
         stretch = reduction.stretch
-        if reduction.op != "sum" or not _is_whole(stretch) or stretch.lost or quotient.divisor != stretch.length:
+        lengths = (stretch.length, _of_tile(context.kernel, reduction.stmt))
+        if reduction.op != "sum" or not _is_whole(stretch) or stretch.lost or quotient.divisor not in lengths:
             continue
         dim, span = ex.show(stretch.dim), quotient.stmt.span
         what = f"the sum over {dim} of {stretch.tensor} is divided by the number of its elements"
@@ -404,6 +406,14 @@ def _divided(context: KernelContext, quotient: Quotient) -> Iterator[Obligation]
             related=(Related(reduction.stmt.span, "the sum is taken here"),), how=_HOW,
         )  # fmt: skip
         return
+
+
+def _of_tile(kernel: ir.Kernel, stmt: ir.Stmt) -> ex.Expr | None:
+    """The length of the axis that a reduction takes away; in a loop over the row, a part of it."""
+    if not isinstance(stmt, ir.Compute) or stmt.axis is None or not isinstance(stmt.args[0], ir.TileRef):
+        return None
+    kind = kernel.types[stmt.args[0].name]
+    return ex.Int(kind.shape[stmt.axis]) if isinstance(kind, TileType) else None
 
 
 def _divided_by(kernel: ir.Kernel, quotient: ir.Compute, number: ex.Expr) -> ir.Kernel:
