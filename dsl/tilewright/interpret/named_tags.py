@@ -16,7 +16,7 @@ from tilewright import tag_space
 from tilewright.interpret.machine import Process, Tile
 from tilewright.interpret.memory import Stage, Tensor
 from tilewright.interpret.operands import Operands, StepRun
-from tilewright.interpret.tags import Axis, Tag, turned
+from tilewright.interpret.tags import LOST, Axis, Tag, turned
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import ELEMENTWISE, REDUCTIONS, SCANS
@@ -152,7 +152,7 @@ def _claimed(process: Process, tag: Tag, new: Named, moved: frozenset[str]) -> T
         for axis, held in enumerate(axes):
             first = int(values[(0,) * values.ndim])
             along: Array = np.indices(values.shape, sparse=True)[axis]
-            free = held is None or (name in moved and held.label == name)
+            free = held in (None, LOST) or (name in moved and held.label == name)
             if free and bool(np.all(values == first + along)):
                 axes[axis] = Axis(name, first, extent)
     return replace(tag, axes=tuple(axes))
