@@ -190,3 +190,17 @@ def test_masks_of_index_tiles() -> None:
     assert masks.combined("not", [past]) == Mask(less.when_true)
     assert masks.compared("eq", Index(0, Size("M")), Size("N")) is None
     assert apply("add", [constant(0), constant(0)], i32).is_zero
+
+
+def test_lanes_inside_a_softmax_are_put_right_by_what_its_maximum_needs() -> None:
+    text = """
+@tw.kernel(target="sm_80", warps=4)
+def weights(X: Global[f32, M, N], P: Global[f32, M, N]):
+    tw.assume(N <= 64)
+    for i in tw.tiles(tw.cdiv(M, 4)):
+        x = tw.load(X.tile((i * 4, 0), (4, 64)), other=0.0)
+        tw.store(P.tile((i * 4, 0), (4, 64)), tw.softmax(x, axis=1))
+"""
+    fixes = [f.title for finding in check(text).findings for f in finding.fixes]
+    # Zeros in the argument would be ones in the sum.
+    assert fixes == ["Put -tw.inf into the lanes past the edge"]

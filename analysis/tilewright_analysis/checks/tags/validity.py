@@ -11,7 +11,7 @@ when its maximum is subtracted. It is reported where running the kernel shows it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tilewright.ir import expr as ex
@@ -85,9 +85,11 @@ def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
         return unknown(context, CODE, "tags", what, span, missing, related=_related(use, edge))
     example = _example(site, found)
     neutral = "what is neutral" if use.kind.endswith(("max", "min")) else "1" if use.kind == "factor" else "0"
+    digits = 6 if f"{found.got:.6g}" != f"{found.repaired:.6g}" else 9
+    got, repaired = f"{found.got:.{digits}g}", f"{found.repaired:.{digits}g}"
     text = (
         f"Lanes past the edge of {edge.tensor} take part in this {_name(use)} with {use.number} instead of "
-        f"{neutral}: {found.where} becomes {found.got:.6g}, and {found.repaired:.6g} without them. {situation(example)}"
+        f"{neutral}: {found.where} becomes {got}, and {repaired} without them. {situation(example)}"
     )
     return refuted(
         context, CODE, "tags", what, span, text, example=example, related=_related(use, edge), how=_HOW,
@@ -150,6 +152,10 @@ def _example(site: Site, found: Difference) -> Counterexample:
     )
 
 
+# Calls of several operations, of which the first asks of the argument what the whole does.
+_ASK_THE_SAME = {"max": ("softmax",), "sort": ("topk",), "argsort": ("topk",)}
+
+
 def _where_fix(context: KernelContext, use: Use) -> Fix | None:
     """Wrap the argument of a reduction in `tw.where(columns < N, …, 0.0)`."""
     stmt = use.stmt
@@ -159,7 +165,7 @@ def _where_fix(context: KernelContext, use: Use) -> Fix | None:
         return None
     if not isinstance(shape, TileType) or not shape.dtype.is_float or use.kind == "accumulation":
         return None
-    argument = _first_argument(context.source, stmt.span)
+    argument = _first_argument(context.source, stmt.span, (stmt.op, *_ASK_THE_SAME.get(stmt.op, ())))
     # The statement may be about a piece of a tile, and the text is about the whole.
     if argument is None or any(
         isinstance(t, TileType) and any(len(parts_of(n)) > 1 for n in t.shape) for t in context.written.types.values()
@@ -180,10 +186,12 @@ def _where_fix(context: KernelContext, use: Use) -> Fix | None:
     return Fix(f"Put {neutral} into the lanes past the edge", edits)
 
 
-def _first_argument(source: str, span: Span) -> Span | None:
-    """The place of the first argument of the call at `span`; None if there stands no call."""
+def _first_argument(source: str, span: Span, names: Sequence[str]) -> Span | None:
+    """The place of the first argument of the call of one of `names` at `span`; None if there stands no such call."""
     text = source.encode("utf-8", "surrogatepass")[span.start : span.end]
     start = text.find(b"(") + 1
+    if text[: max(0, start - 1)].decode(errors="replace").rpartition(".")[2] not in names:
+        return None
     if start == 0 or not text.endswith(b")") or not text[: start - 1].replace(b".", b"").replace(b"_", b"").isalnum():
         return None
     depth = 0
