@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.interpret.tags import Axis, Covered, Tag, TagError, check_store, combine, matrix_product
+from tilewright.interpret.tags import LOST, Axis, Covered, Tag, TagError, check_store, combine, matrix_product
 
 EMPTY = Tag((None, None))
 
@@ -79,7 +79,11 @@ def test_unknown_coordinates_are_never_refused() -> None:
 def test_elementwise_results_keep_what_operands_agree_on() -> None:
     one, other = operand(axis("M", 0), axis("N", 0)), operand(axis("M", 0), axis("N", 8))
     got = combine([(one, (4, 8)), (other, (4, 8))], (4, 8), addition=True)
-    assert got.axes == (axis("M", 0), None)
+    assert got.axes == (axis("M", 0), LOST)
+    # A third operand does not bring a coordinate back, and no store is refused for it.
+    again = combine([(got, (4, 8)), (other, (4, 8))], (4, 8), addition=True)
+    assert again.axes == (axis("M", 0), LOST)
+    check_store(again, (axis("M", 0), axis("N", 0)))
 
 
 def test_a_broadcast_axis_says_nothing() -> None:
