@@ -133,6 +133,8 @@ class Tags:
         own = {d for d, _ in box.coordinates}
         links = (Fixed(d, (replace(self.tag(p, d, at), link=True),)) for d, at in box.links if d not in own)
         fixed = united(fixed, tuple(links))
+        moving = (Fixed(d, (Tag(d, symbol, -1, 0, (), text, link=True),)) for d, symbol, text in box.moving)
+        fixed = united(fixed, tuple(moving))
         named = self._coordinates(p, box) if self.program.tracked else ()
         return Value(axes, source=box.tensor, made=self._around(p), fixed=fixed, loaded=True, named=named)
 

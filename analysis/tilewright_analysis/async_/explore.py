@@ -77,8 +77,9 @@ def explore(
         subject: frozenset(Addend(to_expr(program.dims[a.dim]), a.index, a.length) for a in found)
         for subject, found in first.summands.items()
     }
-    # What is open about the end of a contraction says nothing against what stages hold.
-    if not first.complete or any(f.issue.code != "TW102" or not f.issue.unknown for f in first.found.values()):
+    # What is open about the end of a contraction, or where a result belongs, says nothing against what stages hold.
+    harmless = all(f.issue.code in ("TW102", "TW103") and f.issue.unknown for f in first.found.values())
+    if not first.complete or not harmless:
         return AsyncResult(tuple(outcomes), summands, states, steps, _ms(start))
     ends = {
         store: tuple((end, forms.to_expr(program.dims[dim])) for end, dim in found if end is not None)

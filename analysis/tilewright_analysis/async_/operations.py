@@ -57,7 +57,11 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
         lead = view.lead
         fixed = tuple((d, at) for d, at in zip(dims[:lead], origin[:lead], strict=True) if at is not None)
         own = tuple(at for at in origin[lead:] if at is not None)
-        return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed, links(view.origin))
+        moving = tuple(
+            (d, scalars.table(e, stmt.span), ex.show(e))
+            for d, e, at in zip(dims, view.origin, origin, strict=True) if at is None
+        )  # fmt: skip
+        return c.Box(view.tensor, dims[lead:], own, view.tile_shape, fixed, links(view.origin), moving)
 
     def elements(gather: ir.Gather | ir.CpGather | ir.Scatter) -> tuple[c.Box, c.Spread]:
         found = course(scalars, gather)

@@ -8,7 +8,7 @@ from tilewright_analysis.async_.contract import Tags
 from tilewright_analysis.async_.ends import end_of, end_of_nothing
 from tilewright_analysis.async_.parts import completed, left_out, part_of, summand_of
 from tilewright_analysis.async_.state import Process, State
-from tilewright_analysis.async_.tags import Cover, Lost, Tag, Value
+from tilewright_analysis.async_.tags import Cover, Fixed, Lost, Tag, Value
 from tilewright_analysis.async_.words import sid
 
 
@@ -128,17 +128,19 @@ class Placement(Tags):
             targets = wanted.get(held.dim, [])
             if held.dim in moved and isinstance(held.lost, ir.Compute) and held.lost.op == "reshape":
                 self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
-            if targets and held.lost is not None:
+            if targets and held.lost is not None and not held.at:
                 self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
             for tag in held.at if targets else ():
                 # With several dimensions of one extent an index may stand for any of them.
-                if any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
+                if self.report.moves(tag) or any(self.agree(s, p, o, "TW103", tag, want) for want in targets):
                     continue
-                if tag.link:
+                if held.lost is not None:
+                    self.report.lost("TW103", sid(o), p, o, Lost(held.lost), "the stored value")
+                elif tag.link:
                     self.report.taken_by(p, o, box, tag, targets[0])
                 else:
                     self.report.misplaced(s, p, o, box, tag, targets[0])
-            if not targets and len({(t.symbol, t.outer) for t in held.at if not t.link}) > 1:
+            if not targets and self._apart(held):
                 self.report.elsewhere(p, o, box, held)
         for dim, at in box.links:
             want, own = self.tag(p, dim, at), (t for f in value.fixed if f.dim == dim for t in f.at)
@@ -146,3 +148,12 @@ class Placement(Tags):
             lies = [tag for tag in (*wanted.get(dim, []), *own) if not self.report.data(tag)]
             if lies and not any(self.agree(s, p, o, "TW103", tag, want) for tag in lies):
                 self.report.other_element(p, o, box, lies[0], want)
+
+    def _apart(self, held: Fixed) -> bool:
+        """Whether what was multiplied lies at different places along a dimension, as far as one can tell."""
+        fixed = {(t.symbol, t.outer) for t in held.at if not t.link}
+        moving = {t.symbol for t in held.at if self.report.moves(t)}
+        tables = {name for t in held.at if self.report.moves(t) for name in self.report.data(t)}
+        # An element that is named ahead of a loop may be the first of those that are named in it.
+        alone = [t for t in held.at if not t.link and not self.report.data(t) & tables]
+        return len(fixed) > 1 or len(moving) > 1 or (bool(moving) and bool(alone))

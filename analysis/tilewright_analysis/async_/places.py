@@ -29,7 +29,8 @@ class Box:
     """A view of a tensor: extent (number of the dimension), coordinate and length of each axis of the tile.
 
     `fixed` has the dimensions that an index fixes, with the index. `links`: where elements of index tensors decide a
-    coordinate, the dimensions of those tensors with the places of the elements.
+    coordinate, the dimensions of those tensors with the places of the elements. `moving`: the dimensions in which data
+    decides anew in each iteration where the tile lies, with the symbol of the table that does, whatever the iteration.
     """
 
     tensor: str
@@ -38,6 +39,7 @@ class Box:
     shape: tuple[int, ...]
     fixed: tuple[tuple[int, Coordinate], ...] = ()
     links: tuple[tuple[int, Coordinate], ...] = ()
+    moving: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def coordinates(self) -> tuple[tuple[int, Coordinate], ...]:

@@ -125,6 +125,19 @@ class Scalars:
         names = self.form(expr, span).names()
         return any(n.startswith("@") for n in names) and any(n.startswith(("$", "#")) for n in names)
 
+    def table(self, expr: ex.Expr, span: Span) -> int:
+        """The symbol of a coordinate that data decides, the same in all iterations of a loop."""
+
+        def anywhere(e: ex.Expr) -> ex.Expr:
+            return ex.Var("#") if any(n.startswith(("$", "#")) for n in ex.names(e)) else e
+
+        form = self.form(expr, span)
+        known = {i: ex.Item(i.tensor, tuple(map(anywhere, i.index))) for key, _ in form.terms for i in ex.items(key)}
+        moved = forms.ZERO
+        for key, factor in form.terms:
+            moved = forms.add(moved, forms.scale(forms.atom(known[key] if isinstance(key, ex.Item) else key), factor))
+        return self.t.symbol(moved)
+
     def written(self, expr: ex.Expr, span: Span) -> str:
         """A canonical expression as the kernel may have written it: a scalar, or one plus a number."""
         form = self.form(expr, span)

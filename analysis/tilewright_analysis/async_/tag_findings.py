@@ -38,6 +38,10 @@ class TagFindings:
         """The tensors whose elements decide a coordinate."""
         return frozenset(n for n in self.report.program.symbols[tag.symbol].names() if n.startswith("@"))
 
+    def moves(self, tag: Tag) -> bool:
+        """True for a place that data decides anew in each iteration."""
+        return tag.link and "#" in self.report.program.symbols[tag.symbol].names()
+
     def _differs(self, a: Tag, b: Tag) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
         if (a.symbol, a.outer) == (b.symbol, b.outer):
             return None

@@ -9,6 +9,8 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.shapes import reshaped_axes
 
+_MOST_KEPT = 4
+
 # A slope says how a constant moves with the position in a loop: (oracle, outer iteration, factor).
 Slopes = tuple[tuple[int, int, int], ...]
 
@@ -73,7 +75,8 @@ class Fixed:
     """Where a tile lies along a dimension that an index fixes (`A[b]`), with extent number `dim`.
 
     `at` holds more than one coordinate after a product of tiles of different ones. `lost` is the statement that added
-    tiles of different ones up, as in a sum over batches; then nothing is known.
+    tiles of different ones up, as in a sum over batches; then nothing is known. After a product by elements of tiles of
+    different ones, it is that statement, and `at` holds them all.
     """
 
     dim: int
@@ -163,15 +166,37 @@ def united(one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...
 
 
 def agreeing(stmt: ir.Stmt, one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...]:
-    """Where the sum of two tiles lies: along each dimension at the coordinates of both if those are equal."""
+    """Where the sum of two tiles lies: along each dimension at the coordinates of both if those are equal.
+
+    It is lost if they differ; not forgotten if one tile lies wherever the other does, as a sum of products to which the
+    first was added.
+    """
     result = {f.dim: f for f in one}
     for f in other:
         mine = result.get(f.dim)
         if mine is None:
             result[f.dim] = f
         elif mine.lost is None and (f.lost is not None or set(mine.places) != set(f.places)):
-            result[f.dim] = Fixed(f.dim, (), f.lost or stmt)
+            wider = max(mine, f, key=lambda fixed: len(fixed.at))
+            within = {*mine.places, *f.places} == set(wider.places)
+            result[f.dim] = _kept(Fixed(f.dim, wider.at if within else (), f.lost or stmt))
     return tuple(result[d] for d in sorted(result))
+
+
+def multiplied(stmt: ir.Stmt, one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> tuple[Fixed, ...]:
+    """Where the product of two tiles by elements lies: where both do. Lost, but not forgotten, if the places differ."""
+    places = {f.dim: frozenset(f.places) for f in one}
+    result: list[Fixed] = []
+    for f in united(one, other):
+        more = next((frozenset(g.places) for g in other if g.dim == f.dim), frozenset[object]())
+        mine = places.get(f.dim, frozenset[object]())
+        result.append(f if f.lost is not None or mine <= more or more <= mine else _kept(replace(f, lost=stmt)))
+    return tuple(result)
+
+
+def _kept(f: Fixed) -> Fixed:
+    """What is remembered of a lost place: few coordinates, that no loop moves. Others would never come to an end."""
+    return f if len(f.at) <= _MOST_KEPT and not any(t.slopes for t in f.at) else replace(f, at=())
 
 
 def apart(one: tuple[Fixed, ...], other: tuple[Fixed, ...]) -> bool:
@@ -192,8 +217,9 @@ def elementwise(stmt: ir.Compute, args: Sequence[tuple[Value, tuple[int, ...]]],
     axes: list[Axis] = [None] * len(shape)
     covers: list[Cover] = []
     fixed: tuple[Fixed, ...] = ()
+    together = multiplied if stmt.op in ("mul", "div") else agreeing
     for value, own in args:
-        fixed = agreeing(stmt, fixed, value.fixed)
+        fixed = together(stmt, fixed, value.fixed)
         shift = len(shape) - len(own)
         for i, axis in enumerate(value.axes):
             at = i + shift

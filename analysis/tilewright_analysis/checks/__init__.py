@@ -24,7 +24,7 @@ from .memory import (
     store_bounds,
 )
 from .resources import assumptions, instructions, role_warps, shared_memory, threads_registers
-from .tags import compared, coverage, gathers, precision, scale, validity
+from .tags import blocks, compared, coverage, gathers, precision, scale, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ CHECKS: tuple[Check, ...] = (
     Check("grid.tile_map", "grid", ("TW301", "TW302", "TW303"), tile_map.check),
     Check("asynchronous", "async", ("TW401", *asynchronous.CODES), asynchronous.check),
     Check("tags.coverage", "tags", ("TW101", "TW102"), coverage.check),
+    Check("tags.blocks", "tags", ("TW101",), blocks.check),
     Check("tags.gathers", "tags", ("TW102",), gathers.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),
