@@ -128,8 +128,13 @@ class Tags:
 
     def loaded(self, p: Process, box: c.Box) -> Value:
         """The tile of a view."""
-        axes: tuple[Axis, ...] = tuple(self.tag(p, d, at) for d, at in zip(box.dims, box.origin, strict=True))
-        fixed = united((), tuple(Fixed(d, (self.tag(p, d, at),)) for d, at in box.fixed))
+        axes: tuple[Axis, ...] = tuple(
+            self.tag(p, d, at) if at.lost is None else Lost(at.lost, (d,))
+            for d, at in zip(box.dims, box.origin, strict=True)
+        )
+        fixed = united((), tuple(
+            Fixed(d, (self.tag(p, d, at),) if at.lost is None else (), at.lost) for d, at in box.fixed
+        ))  # fmt: skip
         own = {d for d, _ in box.coordinates}
         links = (Fixed(d, (replace(self.tag(p, d, at), link=True),)) for d, at in box.links if d not in own)
         fixed = united(fixed, tuple(links))
@@ -147,7 +152,7 @@ class Tags:
             if isinstance(extent, ex.Size) and extent.name in self.program.tracked and dims.count(dim) == 1:
                 own = axis - len(box.fixed)
                 element = tagging.parameter(own) if own >= 0 else ex.Int(0)
-                found[extent.name] = Func(self.tag(p, -1, at), element)
+                found[extent.name] = Func(self.tag(p, -1, at), element) if at.lost is None else Lost(at.lost)
         return named.named(found)
 
     # ------------------------------------------------------------------------------------------- products

@@ -44,13 +44,15 @@ def instruction(scalars: Scalars, stmt: ir.Stmt, groups: int) -> c.Instr:
                         used.update(more)
         return tuple((dim, at) for (dim, _), at in found.items())
 
+    loads = ir.Load | ir.TmaLoad | ir.CpAsync
+
     def box(view: ir.View) -> c.Box:
         origin: list[c.Coordinate | None] = []
         for number, e in enumerate(view.origin):
             if number < view.lead and scalars.wanders(e, stmt.span):
                 origin.append(None)
                 continue
-            coordinate, more = scalars.coordinate(e, stmt.span)
+            coordinate, more = scalars.coordinate(e, stmt.span, stmt if isinstance(stmt, loads) else None)
             used.update(more)
             origin.append(coordinate)
         dims = tuple(dimensions(view.tensor))

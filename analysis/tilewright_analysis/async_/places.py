@@ -14,7 +14,8 @@ Scalar = Callable[[list[int]], int]
 class Coordinate:
     """A coordinate of a tile: opaque part `symbol`, `value` of the slots, and `slopes` by oracle for the normal form.
 
-    `outer`: the opaque part differs from one program iteration to the next.
+    `outer`: the opaque part differs from one program iteration to the next. `lost`: the statement, if the place moves
+    with a loop in a way that is not followed, and the rest says nothing.
     """
 
     symbol: int
@@ -22,6 +23,7 @@ class Coordinate:
     value: Scalar
     slopes: tuple[tuple[int, int], ...]
     text: str
+    lost: ir.Stmt | None = None
 
 
 @dataclass(frozen=True, slots=True)

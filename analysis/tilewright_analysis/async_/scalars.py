@@ -146,9 +146,30 @@ class Scalars:
                 return ex.show(ex.add(ex.Var(name), ex.Int(int(distance.const))))
         return ex.show(expr)
 
-    def coordinate(self, expr: ex.Expr, span: Span) -> tuple[c.Coordinate, frozenset[int]]:
-        """A coordinate of a view: opaque part, number, and how the number moves with loop positions."""
+    def _grows(self, e: ex.Expr) -> bool:
+        """True for what a loop of unknown length moves on and on."""
+        match e:
+            case ex.Var(name):
+                loop = self.loop_of_slot.get(name)
+                return loop is not None and loop.oracle is not None
+            case ex.Bin("%", _, ex.Int()):
+                return False
+            case ex.Bin(_, lhs, rhs):
+                return self._grows(lhs) or self._grows(rhs)
+            case _:
+                return False
+
+    def coordinate(
+        self, expr: ex.Expr, span: Span, loading: ir.Stmt | None = None
+    ) -> tuple[c.Coordinate, frozenset[int]]:
+        """A coordinate of a view: opaque part, number, and how the number moves with loop positions.
+
+        A load may be from a place that moves unevenly without end (`k // 128`), of which then nothing is known.
+        """
         form = self.form(expr, span)
+        if loading is not None and any(not isinstance(key, ex.Var) and self._grows(key) for key, _ in form.terms):
+            nothing, _ = self.compiled(ex.Int(0))
+            return c.Coordinate(0, False, nothing, (), ex.show(expr), loading), frozenset()
         slopes: list[tuple[int, int]] = []
         symbolic = forms.ZERO
         value = forms.constant(form.const)
