@@ -31,6 +31,7 @@ from .influence import left_out
 from .meetings import missing
 from .reduced import Quotient, Reduced, Stored
 from .stretches import Reduction, Scan, Step, Stretch, advance, interleaved
+from .summands import in_words
 
 CODE = "TW102"
 _HOW = "coordinates of reductions"
@@ -77,6 +78,9 @@ def check(context: KernelContext) -> Iterator[Obligation]:
         yield _past_the_end(context, site, reduction)
     for quotient in reduced.quotients:
         yield from _divided(context, quotient)
+    for stmt, again in reduced.twice.values():
+        missing = f"{in_words(again)} is in the sum already; whether it is meant to count twice is not known"
+        yield unknown(context, CODE, "tags", "nothing is added twice", stmt.span, missing)
     yield from _of_single_elements(context)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.ir import expr as ex
@@ -67,6 +68,49 @@ def check(context: KernelContext) -> Iterator[Obligation]:
                 continue
             told[found.stmt.span] = narrow
             yield _obligation(context, loop, found)
+    for site in context.sites_of(ir.Compute):
+        assert isinstance(site.stmt, ir.Compute)
+        at = site.stmt.span
+        said = any(narrow and span.start <= at.start and at.end <= span.end for span, narrow in told.items())
+        if not said and (open_ := _of_a_tile(context, site.stmt)) is not None:
+            yield open_
+
+
+def _of_a_tile(context: KernelContext, stmt: ir.Compute) -> Obligation | None:
+    """A sum of the elements of a tile in a type of integers that it may leave; None where it cannot."""
+    source = stmt.args[0] if stmt.args else None
+    dtype = _dtype(context, stmt.dst)
+    if stmt.op not in ("sum", "cumsum") or dtype is None or dtype.is_float or not isinstance(source, ir.TileRef):
+        return None
+    kind = context.kernel.types[source.name]
+    assert isinstance(kind, TileType)
+    length = prod(kind.shape) if stmt.axis is None else kind.shape[stmt.axis]
+    low, high = dtype.range
+    if dtype.bits >= 32 or length == 1 or length * _most(context, source.name) <= high:
+        return None
+    text = (
+        f"{length} elements are summed up in {dtype}, which holds {low} to {high}. Missing: whether more wraps around, "
+        "or is meant to; convert the tile to i32 before"
+    )
+    return unknown(context, CODE, "tags", "sums of a tile stay inside of their type", stmt.span, text)
+
+
+def _most(context: KernelContext, name: str) -> int:
+    """The largest element of a tile of integers: 1 of what was a truth value, all that the type holds of others."""
+    dtype = _dtype(context, name)
+    made = [s for s in context.sites_of(ir.Compute) if isinstance(s.stmt, ir.Compute) and s.stmt.dst == name]
+    if dtype is None or dtype.name == "i1":
+        return 1
+    if len(made) == 1 and isinstance(made[0].stmt, ir.Compute) and made[0].stmt.op in ("copy", "cast"):
+        source = made[0].stmt.args[0]
+        within = _most(context, source.name) if isinstance(source, ir.TileRef) and _is_integer(context, source) else 0
+        return min(within, dtype.range[1]) if within else dtype.range[1]
+    return dtype.range[1]
+
+
+def _is_integer(context: KernelContext, operand: ir.TileRef) -> bool:
+    dtype = _dtype(context, operand.name)
+    return dtype is not None and not dtype.is_float
 
 
 def _obligation(context: KernelContext, loop: ir.For, found: _Sum) -> Obligation:

@@ -14,12 +14,14 @@ from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.shapes import reshaped_axes
 from tilewright.ir.types import TileType
+from tilewright.source import Span
 
 from ...context import KernelContext, Site
 from ...integers import Binder, conjunction
 from .axes import defined
 from .meetings import fixed_apart, met, stands_still
 from .stretches import Reduction, Scan, Stretch, last, lost, shifted, walked
+from .summands import NONE, Summands, computed, loaded
 
 _SELECTING = frozenset(("where", "lt", "le", "gt", "ge", "eq", "ne"))
 
@@ -32,7 +34,8 @@ class Value:
     """A tile: the stretch along each axis, those of dimensions that an index fixes, and what it was reduced over.
 
     `carried`: variables of the loops around, from before the iteration, that went into it. `scans`: the running results
-    in it. `selected`: it went through a comparison or a selection, which may have taken lanes out.
+    in it. `selected`: it went through a comparison or a selection, which may have taken lanes out. `summands`: what it
+    is a sum of, as far as that is known.
     """
 
     axes: Axes
@@ -41,6 +44,7 @@ class Value:
     carried: frozenset[str] = frozenset()
     scans: frozenset[Scan] = frozenset()
     selected: bool = False
+    summands: Summands = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Reduced:
     """The stores of a plain kernel and its divisions of reduced values, in source order after `run`.
 
     `overhangs` are reductions of tiles in a loop that ends where a table says, which reach past that end. `turns` are
-    what one iteration makes of a variable that a loop carries around.
+    what one iteration makes of a variable that a loop carries around. `twice` are additions of what was added before.
     """
 
     context: KernelContext
@@ -78,6 +82,7 @@ class Reduced:
     quotients: list[Quotient] = field(default_factory=list[Quotient])
     overhangs: list[tuple[Site, Reduction]] = field(default_factory=list[tuple[Site, Reduction]])
     turns: dict[str, Value] = field(default_factory=dict[str, Value])
+    twice: dict[Span, tuple[ir.Compute, str]] = field(default_factory=dict[Span, tuple[ir.Compute, str]])
     _buffers: dict[str, frozenset[Reduction]] = field(default_factory=dict[str, frozenset[Reduction]])
     _staged: dict[str, Value] = field(default_factory=dict[str, Value])
     _sites: dict[int, Site] = field(default_factory=dict[int, Site])
@@ -258,9 +263,16 @@ class Reduced:
             Stretch(extent, site.value(origin), ex.Int(length), view.tensor, axis)
             for axis, (extent, origin, length) in enumerate(zip(extents, view.origin, view.shape, strict=True))
         )
-        return Value(along[view.lead :], along[: view.lead])
+        return Value(along[view.lead :], along[: view.lead], summands=loaded(view.tensor, [s.start for s in along]))
 
     def _compute(self, stmt: ir.Compute, tiles: Tiles) -> Value:
+        values = [tiles.get(a.name) or self._nothing(a.name) for a in stmt.args if isinstance(a, ir.TileRef)]
+        summands, again = computed(stmt, [(v.summands, bool(v.carried)) for v in values])
+        if again:
+            self.twice.setdefault(stmt.span, (stmt, again))
+        return replace(self._made(stmt, tiles), summands=summands)
+
+    def _made(self, stmt: ir.Compute, tiles: Tiles) -> Value:
         kind = self.context.kernel.types[stmt.dst]
         assert isinstance(kind, TileType)
         rank = len(kind.shape)
@@ -391,7 +403,8 @@ def _either(one: Value, other: Value) -> Value:
     sometimes = frozenset(replace(r, stretch=replace(r.stretch, sometimes=True)) for r in some)
     fixed = tuple(f for f in one.fixed if f in other.fixed)
     scans, selected = one.scans | other.scans, one.selected and other.selected
-    return Value(axes, fixed, both | sometimes, one.carried | other.carried, scans, selected)
+    summands = one.summands & other.summands
+    return Value(axes, fixed, both | sometimes, one.carried | other.carried, scans, selected, summands)
 
 
 def _mapped(value: Value, change: _Change) -> Value:
