@@ -24,7 +24,7 @@ from .memory import (
     store_bounds,
 )
 from .resources import assumptions, instructions, role_warps, shared_memory, threads_registers
-from .tags import blocks, compared, coverage, gathers, precision, scale, validity
+from .tags import blocks, compared, coverage, gathers, precision, scale, selections, validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     Check("tags.blocks", "tags", ("TW101",), blocks.check),
     Check("tags.gathers", "tags", ("TW102",), gathers.check),
     Check("tags.validity", "tags", ("TW104",), validity.check),
+    Check("tags.selections", "tags", ("TW104",), selections.check),
     Check("tags.scale", "tags", ("TW105",), scale.check),
     Check("tags.precision", "tags", ("TW107",), precision.check),
     Check("grid.point_map", "grid", ("TW302", "TW303"), point_map.check),
