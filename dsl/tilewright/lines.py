@@ -31,7 +31,16 @@ class Lines:
     def __init__(self, kernel: ir.Kernel) -> None:
         self._statements = statements = list(ir.walk(kernel.body))
         given = Counter(d for s in statements if isinstance(d := getattr(s, "dst", None), str))
-        self._once = {n for n, times in given.items() if times == 1}
+        # Roles have scalars of their own, under one name: what each of them gives once has one value in each.
+        roles = [r.body for s in statements if isinstance(s, ir.Roles) for r in s.roles]
+        inside = [Counter(s.dst for s in ir.walk(body) if isinstance(s, ir.Assign)) for body in roles]
+        apart = {
+            n
+            for role in inside
+            for n in role
+            if given[n] == sum(r[n] for r in inside) and max(r[n] for r in inside) == 1
+        }
+        self._once = {n for n, times in given.items() if times == 1} | apart
         self._scalars = {s.dst for s in statements if isinstance(s, ir.Assign)}
         self._made = {s.dst: s for s in statements if isinstance(s, ir.Compute) and s.dst in self._once}
         self._shapes = {n: t.shape for n, t in kernel.types.items() if isinstance(t, TileType)}

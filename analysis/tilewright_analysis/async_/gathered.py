@@ -72,7 +72,7 @@ def course(scalars: Scalars, stmt: Copied) -> Course:
         for axis in range(rank):
             if form is not None and lane(axis) in form.names():
                 varying[axis].append(d)
-    along = tuple(tuple(extents[d] for d in varying[axis]) for axis in range(rank))
+    along = tuple(tuple(extents[d] for d in _varies(kernel, lines, stmt, index, axis, rank)) for axis in range(rank))
     counted = _single(stmt, index, shape, tables)
     for axis, dims in varying.items():
         form = index[dims[0]] if len(dims) == 1 and not tables[axis] else None
@@ -110,6 +110,22 @@ def course(scalars: Scalars, stmt: Copied) -> Course:
         if (row := _row(scalars, stmt, own, rank, axis)) is not None:
             axes[axis] = row
     return Course(axes, fixed, tables, along)
+
+
+def _varies(
+    kernel: ir.Kernel, lines: Lines, stmt: Copied, index: Sequence[Form | None], axis: int, rank: int
+) -> Iterator[int]:
+    """The dimensions whose index varies along an axis, or may: it is not followed, and does not come from a table."""
+    for d, (at, form) in enumerate(zip(stmt.index, index, strict=True)):
+        if form is not None:
+            if lane(axis) in form.names():
+                yield d
+        elif isinstance(at, ir.TileRef) and at.name not in lines.loaded:
+            kind = kernel.types[at.name]
+            assert isinstance(kind, TileType)
+            own = axis - (rank - len(kind.shape))
+            if own >= 0 and kind.shape[own] > 1:
+                yield d
 
 
 def _single(

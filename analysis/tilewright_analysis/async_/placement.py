@@ -95,7 +95,11 @@ class Placement(Tags):
         """Axes that go where index tiles say, of which the box has nothing."""
         places = self.through(p, spread)
         for i, axis in enumerate(value.axes):
-            if not isinstance(axis, Tag) or i in spread.lines:
+            if i in spread.lines or axis is None:
+                continue
+            if isinstance(axis, Lost):
+                if not spread.by_table[i] and spread.along[i].intersection(axis.dims):
+                    self.report.lost("TW103", sid(o), p, o, axis, "the stored value")
                 continue
             if spread.by_table[i]:
                 want = places[i]
