@@ -23,10 +23,13 @@ def bench(
     shapes: Sequence[Sizes],
     against: KernelUnit | None = None,
     progress: Progress | None = None,
+    *,
+    profile: bool = False,
 ) -> Iterator[tuple[Sizes, RunResult]]:
     """Run a kernel at each shape, in a job of its own, so that one that does not fit leaves the others.
 
-    Each result has one case; its baseline is `against`, or the reference without that. Raises what `Runner.run` raises.
+    Each result has one case; its baseline is `against`, or the reference without that. `profile`: as `Runner.run`.
+    Raises what `Runner.run` raises.
     """
     for i, sizes in enumerate(shapes):
 
@@ -34,7 +37,7 @@ def bench(
             if progress is not None:
                 progress(message, (done + share) / len(shapes))
 
-        yield sizes, session.run(unit, [sizes], report, 1, against)
+        yield sizes, session.run(unit, [sizes], report, 1, against, profile=profile)
 
 
 def bench_shapes(kernel: ir.Kernel, wanted: Mapping[str, Sequence[int]], *, gpu: bool) -> list[Sizes]:

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from tilewright.frontend import KernelUnit
 from tilewright_agent.history_schema import HistoryError, connect, history_file, problem
+from tilewright_agent.profiles import Profile, from_text, to_text
 from tilewright_agent.rewrite import Value
 from tilewright_agent.runner import Case, RunResult
 
@@ -31,7 +32,7 @@ class Record:
     kernels. `configuration` holds the policies that a search chose, by name. `file` is an absolute path, `machine` the
     host of the worker, `verdict` that of the verifier or "not checked". `status`, `failure`, `message`, `correct`,
     `max_error` and `cases` are those of `runner.RunResult`; status "not run" is a configuration that was not proved.
-    `baseline` says what the baseline times are of. `at` is seconds since 1970, UTC.
+    `baseline` says what the baseline times are of, `profile` what a profiler counted. `at` is seconds since 1970, UTC.
     """
 
     command: str
@@ -55,6 +56,7 @@ class Record:
     at: float = 0.0
     tuning: int | None = None
     id: int = 0
+    profile: Profile | None = None
 
     @property
     def median_ms(self) -> float | None:
@@ -96,13 +98,13 @@ class History:
         with self._transaction() as db:
             done = db.execute(
                 """INSERT INTO runs (at, command, kernel, file, key, consts, configuration, target, device, machine,
-                versions, verdict, status, failure, message, correct, max_error, baseline, tuning)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                versions, verdict, status, failure, message, correct, max_error, baseline, tuning,
+                profile) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
                 (
                     r.at or time.time(), r.command, r.kernel, r.file, r.key, json.dumps(dict(r.consts)),
                     json.dumps(dict(r.configuration)), r.target, r.device, r.machine, json.dumps(dict(r.versions)),
                     r.verdict, r.status, r.failure, _text(r.message), _flag(r.correct), r.max_error, r.baseline,
-                    r.tuning,
+                    r.tuning, to_text(r.profile),
                 ),
             )  # fmt: skip
             number = int(done.lastrowid or 0)
@@ -183,6 +185,7 @@ class History:
             _json(row["configuration"]), row["device"], row["machine"], _json(row["versions"]), row["verdict"],
             row["status"], row["failure"], row["message"], _truth(row["correct"]), row["max_error"], row["baseline"],
             tuple(_case(c) for c in cases), row["at"], row["tuning"], row["id"],
+            from_text(row["profile"]),
         )  # fmt: skip
 
 
@@ -204,6 +207,7 @@ def record_of(
         {c.name: c.value for c in kernel.consts} if kernel else {}, configuration or {}, result.device, result.machine,
         result.versions, verdict, result.status, result.failure, result.message, result.correct, result.max_error,
         baseline if unit.reference or baseline != "reference" else "", result.cases, tuning=tuning,
+        profile=result.profile,
     )  # fmt: skip
 
 

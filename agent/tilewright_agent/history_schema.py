@@ -37,6 +37,7 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE cases ADD COLUMN warm_ms REAL;
     ALTER TABLE cases ADD COLUMN baseline_warm_ms REAL;
     """,
+    "ALTER TABLE runs ADD COLUMN profile TEXT NOT NULL DEFAULT ''",
 )
 VERSION = len(MIGRATIONS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import TracebackType
 from typing import cast
@@ -11,6 +11,7 @@ from typing import cast
 from tilewright.frontend import KernelUnit
 from tilewright.ir.expr import EvaluationError
 from tilewright_agent.jobs import NotRunnable, build_job
+from tilewright_agent.profiles import NO_GPU, OLD_WORKER, Profile, profile_of
 from tilewright_agent.transport import LOCAL, Cancelled, Connection, ConnectionFailed, worker_command
 from tilewright_agent.worker.protocol import Message
 from tilewright_analysis.perf.shapes import Sizes, broken_assumption, large_shapes, small_shapes
@@ -49,7 +50,7 @@ class RunResult:
 
     `device` is what executed the kernel, `machine` the host that has it, and `label` a caption for people.
     `median_ms` and `baseline_ms` are those of the first timed shape, on a GPU only. `message` says what went wrong, for
-    a person; empty when all is well.
+    a person; empty when all is well. `profile` is there when one was asked for and the run came to its end.
     """
 
     kernel: str
@@ -66,6 +67,7 @@ class RunResult:
     cases: tuple[Case, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     machine: str = ""
+    profile: Profile | None = None
 
 
 def run_unit(
@@ -74,15 +76,18 @@ def run_unit(
     shapes: Sequence[Sizes] | None = None,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    *,
+    profile: bool = False,
 ) -> RunResult:
     """Run a kernel through a runner: `local`, or a command that reaches a worker's stdin and stdout.
 
     `shapes` are problem sizes; by default some that the tiles divide and some with remainders, large ones on a GPU.
-    `cancelled` is polled about ten times a second. Never raises for what goes wrong on the way: the result says it.
+    `cancelled` is polled about ten times a second. `profile`: also count, over one more launch. Never raises for what
+    goes wrong on the way: the result says it.
     """
     try:
         with Runner(runner, cancelled) as session:
-            return session.run(unit, shapes, progress)
+            return session.run(unit, shapes, progress, profile=profile)
     except Cancelled:
         return RunResult(unit.name, "cancelled", message="cancelled", failure="cancelled")
     except ConnectionFailed as error:
@@ -143,10 +148,13 @@ class Runner:
         progress: Progress | None = None,
         measured: int | None = None,
         against: KernelUnit | None = None,
+        *,
+        profile: bool = False,
     ) -> RunResult:
         """Run one kernel. `measured`: how many of the shapes, from the first, a GPU times (default: all given ones).
 
         `against` is a kernel to time beside it instead of the reference; it takes the same tensors, by position.
+        `profile`: also count, over one more launch at the first timed shape.
         """
         kernel = unit.kernel
         for each in (unit, against) if against is not None else (unit,):
@@ -178,7 +186,13 @@ class Runner:
             return RunResult(unit.name, "failed", message=str(error), failure="compile")
         except EvaluationError as error:
             return RunResult(unit.name, "failed", message=f"the shapes lack a size: {error}", failure="bad job")
-        return self._result(unit.name, self._done(job, progress))
+        if not profile:
+            return self._result(unit.name, self._done(job, progress))
+        answer = self._done({**job, "profile": True}, progress)
+        result = self._result(unit.name, answer)
+        if result.status != "ok":
+            return result
+        return replace(result, profile=profile_of(answer.get("profile")) or Profile(why=OLD_WORKER if gpu else NO_GPU))
 
     def _done(self, job: Message, progress: Progress | None) -> Message:
         """The answer to a job. One that was lost is sent again, once."""

@@ -27,6 +27,7 @@ class Speed:
     def __init__(self) -> None:
         self._compiled: dict[str, Compiled | str] = {}
         self._timings: dict[tuple[str, str], Timing] = {}
+        self._results: dict[tuple[str, str], RunResult] = {}
         self._compiling: dict[str, asyncio.Task[None]] = {}
 
     async def describe(self, source: SourceText, unit: KernelUnit) -> list[str]:
@@ -37,10 +38,16 @@ class Speed:
         timing = self._timings.get((unit.path, unit.name))
         compiled = facts if isinstance(facts, Compiled) else None
         text = await asyncio.to_thread(hover_markdown, unit.kernel, None, compiled, timing)
-        return [text, *self._compiler_note(source, unit)] if text else []
+        counted = await asyncio.to_thread(self._counted, unit)
+        return [text, *counted, *self._compiler_note(source, unit)] if text else counted
+
+    def last_run(self, unit: KernelUnit) -> RunResult | None:
+        """The result of the last run of a kernel of this name, perhaps of a version before."""
+        return self._results.get((unit.path, unit.name))
 
     def note_run(self, unit: KernelUnit, result: RunResult) -> None:
-        """Remember the time of a run on a GPU."""
+        """Remember what a run found, and the time of one on a GPU."""
+        self._results[unit.path, unit.name] = result
         if result["median_ms"] is not None and result["shapes"]:
             timing = Timing(result["device"], result["shapes"][0], result["median_ms"], result["baseline_ms"])
             self._timings[unit.path, unit.name] = timing
@@ -49,6 +56,17 @@ class Speed:
         """Stop compiling."""
         for task in self._compiling.values():
             task.cancel()
+
+    def _counted(self, unit: KernelUnit) -> list[str]:
+        """What the last run counted, beside the model."""
+        from tilewright_agent.profiles import profile_of
+        from tilewright_server.output.profile_table import markdown
+
+        result = self.last_run(unit)
+        found = profile_of(result["profile"]) if result is not None else None
+        if result is None or found is None or unit.kernel is None:
+            return []
+        return [markdown(found, unit.kernel, result["device"])]
 
     def _compiler_note(self, source: SourceText, unit: KernelUnit) -> Iterator[str]:
         facts = self._compiled.get(unit.key)

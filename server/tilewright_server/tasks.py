@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class RunResult(TypedDict):
     """What became of a run; times are in milliseconds, and null unless a GPU was timed.
 
-    `notes` say what else a person should know, such as that the history could not be written.
+    `notes` say what else a person should know, such as that the history could not be written. `profile` is null unless
+    one was asked for. `cases` have the figures of each shape: see `output.case_json`.
     """
 
     device: str
@@ -35,6 +36,8 @@ class RunResult(TypedDict):
     shapes: list[dict[str, int]]
     message: str
     notes: list[str]
+    profile: dict[str, object] | None
+    cases: list[dict[str, object]]
 
 
 class Variant(TypedDict):
@@ -74,17 +77,26 @@ class OnProgress(Protocol):
         ...
 
 
-def run(*, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress) -> RunResult:
-    """Run a kernel on the default problem sizes and compare it with its reference."""
-    return run_unit(_unit(source, kernel, target), runner, None, progress)
+def run(
+    *, source: SourceText, kernel: str, target: str, runner: str, progress: OnProgress, profile: bool = False
+) -> RunResult:
+    """Run a kernel on the default problem sizes, compare it with its reference, and, where wished, count."""
+    return run_unit(_unit(source, kernel, target), runner, None, progress, profile=profile)
 
 
 def run_unit(
-    unit: KernelUnit, runner: str, shapes: Sequence[Mapping[str, int]] | None, progress: OnProgress
+    unit: KernelUnit,
+    runner: str,
+    shapes: Sequence[Mapping[str, int]] | None,
+    progress: OnProgress,
+    *,
+    profile: bool = False,
 ) -> RunResult:
     """The same for a unit, at the given problem sizes (None: some that the tiles divide, some with remainders)."""
     from tilewright_agent import history
     from tilewright_agent import runner as runners
+    from tilewright_agent.profiles import profile_json
+    from tilewright_server.output.case_json import case_json
 
     engine.healthy_kernel(unit)
     result = runners.run_unit(
@@ -92,6 +104,7 @@ def run_unit(
         runner_command(runner, unit.path),
         shapes,
         lambda message, share: progress(message, round(100 * share)),
+        profile=profile,
     )
     trouble = history.note(history.record_of("run", unit, unit.path, result))
     if result.status != "ok":
@@ -106,6 +119,8 @@ def run_unit(
         "shapes": [dict(shape) for shape in result.shapes],
         "message": result.message,
         "notes": [trouble] if trouble else [],
+        "profile": profile_json(result.profile) if result.profile is not None else None,
+        "cases": [case_json(case) for case in result.cases],
     }
 
 

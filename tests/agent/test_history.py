@@ -183,7 +183,8 @@ def test_each_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch: py
         raw = sqlite3.connect(path)
         raw.executescript(";".join(history_schema.MIGRATIONS[:version]))
         raw.execute(
-            """INSERT INTO runs VALUES (1, 5.0, 'run', 'old', '/f', 'k', '{}', '{}', 'sm_80', 'd', 'm', '{}',
+            """INSERT INTO runs (id, at, command, kernel, file, key, consts, configuration, target, device, machine,
+                versions, verdict, status, failure, message, correct, max_error, baseline, tuning) VALUES (1, 5.0, 'run', 'old', '/f', 'k', '{}', '{}', 'sm_80', 'd', 'm', '{}',
             'proved', 'ok', '', '', 1, 1e-4, '', NULL)"""
         )
         raw.execute(f"PRAGMA user_version = {version}")

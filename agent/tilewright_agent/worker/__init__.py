@@ -6,6 +6,7 @@ here, `python3 worker.pyz` there. `protocol` holds the messages.
 
 Its processes: `supervise` speaks to the client, and kills; `judge` makes inputs, evaluates references, compares and
 takes times; the kernel of a job has a process of its own (`candidate`), which `nursery` starts and `confine` limits.
+Where a job asks for it, `profile` looks at one more launch, in yet another process (`profiled`).
 
 What a client may do: run any generated module that it sends, with the rights of the account that started the worker.
 The worker listens on no socket; whoever can start it over ssh or docker could run that code anyway. The reference of a
@@ -31,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--nursery", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--candidate", help=argparse.SUPPRESS)
+    parser.add_argument("--profiled", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.archive:
         from .archive import write_archive
@@ -52,4 +54,8 @@ def main(argv: list[str] | None = None) -> int:
         from .nursery import candidate_main
 
         return candidate_main(options.candidate)
+    if options.profiled:
+        from .profiled import main as profiled_main
+
+        return profiled_main(options.profiled)
     return serve(sys.stdin.buffer, sys.stdout.buffer, [*command, "--judge"])

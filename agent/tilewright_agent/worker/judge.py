@@ -14,13 +14,14 @@ import platform
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .confine import close_memory
 from .device import Device
 from .grade import JobError, grade
 from .nursery import Candidate, Nursery
+from .profile import profile
 from .program import Ask
 from .protocol import Message, ProtocolError, decode, encode, failed
 
@@ -39,7 +40,7 @@ def main(command: list[str]) -> int:
     def say(message: Message) -> None:
         answers.write(encode(message))
 
-    judge = _Judge(devices, nursery, say)
+    judge = _Judge(devices, nursery, say, command)
     lines: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=_read, args=(lines, nursery), daemon=True).start()
     judge.prepare()
@@ -54,8 +55,10 @@ def main(command: list[str]) -> int:
 
 
 class _Judge:
-    def __init__(self, devices: dict[str, Device], nursery: Nursery, say: Callable[[Message], None]) -> None:
-        self.devices, self.nursery, self.say = devices, nursery, say
+    def __init__(
+        self, devices: dict[str, Device], nursery: Nursery, say: Callable[[Message], None], command: Sequence[str]
+    ) -> None:
+        self.devices, self.nursery, self.say, self.command = devices, nursery, say, command
         self.spare: tuple[str, Candidate] | None = None
         self.dying: list[Candidate] = []
 
@@ -113,6 +116,9 @@ class _Judge:
             device.synchronize()
         except Exception:  # the context of this process has gone with that of the kernel
             return result
+        if job.get("profile") and device.runs_code and result["status"] == "ok":
+            progress("profile", 0, 1, "profiling")
+            result["profile"] = profile(job, self.command, device.folder)
         return result | {"keep": self._kept()}
 
     def _bury(self) -> None:

@@ -16,7 +16,7 @@ The client then sends jobs, which the worker does one after the other::
                 "strides": {"A": [72, 1], …},
                 "measure": true, "given": {"A": "<base64>", …}, "expected": {"C": "<base64>"},
                 "tables": [{"IDS": "<base64 of zlib>", …}, …]}],
-     "seconds": 300, "memory": 16000000000}
+     "seconds": 300, "memory": 16000000000, "profile": false}
 
 `memory` is the most that the process of the job may hold on the host, in bytes; by default most of what the host has.
 
@@ -40,6 +40,11 @@ progress messages and one result::
      "cases": [{"sizes": {…}, "correct": true, "max_error": 0.0, "message": "", "median_ms": 0.2, "spread_ms": 0.01,
                 "baseline_ms": 0.2, "baseline_spread_ms": 0.01, "warm_ms": 0.18, "baseline_warm_ms": 0.19,
                 "method": "events" | "graph", "sets": 3, "repetitions": 50}]}
+
+With `"profile": true` a GPU launches the kernel of the first timed case once more, under a profiler, and the result has
+`"profile": {"tool": "ncu" | "torch.profiler" | "", "why": "…", "sizes": {…}, "name": "…", "kernels": 1,
+"counters": {"time_us": …}, "stalls": {"long_scoreboard": 0.4, …}}`, with the names of `counters`. A worker that knows
+no profiles leaves it out.
 
 The stage "queue" says that the job waits for the device, on which only one job runs at a time, of whichever worker; its
 `seconds` have not begun.

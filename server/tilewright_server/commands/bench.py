@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilewright.frontend import KernelUnit
 from tilewright_server import engine, sources
 from tilewright_server.commands.check import add_instance_arguments, parse_constants
-from tilewright_server.commands.run import add_runner_argument, show_progress
+from tilewright_server.commands.run import add_profile_argument, add_runner_argument, show_progress
 from tilewright_server.errors import UsageError
 from tilewright_server.runners import runner_command
 from tilewright_server.sources import KernelPath
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_runner_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_profile_argument(parser)
     add_instance_arguments(parser)
 
 
@@ -62,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tilewright_agent.runner import Runner
     from tilewright_agent.transport import ConnectionFailed
     from tilewright_server.output import bench_table
+    from tilewright_server.output.profile_table import text_lines
 
     constants = parse_constants(arguments.const)
     unit = _unit(arguments.kernel, arguments.target, constants)
@@ -81,7 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
             if not shapes:
                 raise UsageError(f"no sizes satisfy the assumptions of {kernel.name}; name some with --sizes")
             for sizes, result in bench(
-                session, unit, shapes, against, lambda message, share: show_progress(message, round(100 * share))
+                session,
+                unit,
+                shapes,
+                against,
+                lambda message, share: show_progress(message, round(100 * share)),
+                profile=arguments.profile,
             ):
                 rows.append((sizes, result))
                 label = result.label or label
@@ -99,6 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(bench_table.as_json(rows, names), indent=2))
     else:
         _print(rows, names, label)
+        for _, result in rows:
+            if result.profile is not None:
+                print("\n".join(text_lines(result.profile, kernel, result.device)))
     for note in (*notes, lost):
         if note:
             print(f"tilewright: {note}", file=sys.stderr)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from tilewright_agent.profiles import profile_json
 from tilewright_agent.runner import Case, RunResult
 from tilewright_server.output.words import pairs
 
@@ -73,6 +74,7 @@ def _json(sizes: Mapping[str, int], result: RunResult, names: Columns) -> dict[s
         "spread_ms": case.spread_ms, "baseline": names.baseline, "baseline_ms": case.baseline_ms,
         "baseline_spread_ms": case.baseline_spread_ms, "ratio": ratio(case), "warm_ms": case.warm_ms,
         "baseline_warm_ms": case.baseline_warm_ms,
+        "profile": profile_json(result.profile) if result.profile is not None else None,
         "message": case.message or result.message, "baseline_message": case.baseline_message,
     }  # fmt: skip
 

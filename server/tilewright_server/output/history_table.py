@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from rich.table import Table
 
 from tilewright_agent.history import Record
+from tilewright_agent.profiles import profile_json
 from tilewright_agent.runner import Case
+from tilewright_server.output.case_json import case_json
 from tilewright_server.output.words import pairs
 
 COLUMNS = (
@@ -51,15 +53,8 @@ def as_json(record: Record) -> dict[str, object]:
         "machine": record.machine, "versions": dict(record.versions), "verdict": record.verdict,
         "status": record.status, "failure": record.failure, "message": record.message, "correct": record.correct,
         "max_error": record.max_error, "baseline": record.baseline,
-        "cases": [
-            {
-                "sizes": dict(c.sizes), "correct": c.correct, "max_error": c.max_error, "median_ms": c.median_ms,
-                "spread_ms": c.spread_ms, "baseline_ms": c.baseline_ms, "baseline_spread_ms": c.baseline_spread_ms,
-                "warm_ms": c.warm_ms, "baseline_warm_ms": c.baseline_warm_ms,
-                "message": c.message,
-            }
-            for c in record.cases
-        ],
+        "profile": profile_json(record.profile) if record.profile is not None else None,
+        "cases": [case_json(case) for case in record.cases],
     }  # fmt: skip
 
 
