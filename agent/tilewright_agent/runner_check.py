@@ -49,6 +49,29 @@ def examine(commands: Mapping[str, str], seconds: float = CHECK_SECONDS) -> list
         return [each.result() for each in asked]
 
 
+def advice_for(message: str, code: str) -> str:
+    """What a person can do about a runner that cannot be used, from the message and its code."""
+    text = message.lower()
+    hints = (
+        ("host key", "connect once by hand (ssh HOST) to accept the key of the host"),
+        ("permission denied", "ssh must log in without a password: add your key with ssh-copy-id HOST"),
+        ("could not resolve", "check the name of the host"),
+        ("command not found", "put the worker there: tilewright runner install HOST"),
+        ("no such file", "put the worker there: tilewright runner install HOST"),
+        ("can't open file", "put the worker there: tilewright runner install HOST"),
+        ("no module named", "put the worker there: tilewright runner install HOST"),
+        ("does it run, is the port open", "start it: tilewright fleet scheduler; and copy the folder of certificates"),
+        ("tilewright fleet certificates", "copy the folder of certificates from a machine of the fleet"),
+        ("has joined its scheduler", "start the machines: tilewright fleet worker tls://HOST:PORT on each"),
+        ("ssh could not connect", "try the ssh command by hand"),
+    )
+    if code == "protocol":
+        return "bring this version of the worker there: tilewright runner install HOST"
+    if code == "unsupported" and "has joined" not in text:
+        return "pip install 'tilewright[gpu]' there, or name the Python that has torch and triton in the command"
+    return next((hint for words, hint in hints if words in text), "run the command by hand: a worker greets with JSON")
+
+
 def install(host: str, python: str = "python3", remote: str = REMOTE) -> str:
     """Copy the worker to a host with ssh and scp, and return the command of the runner. Raises InstallError.
 
@@ -76,7 +99,7 @@ def _examine(name: str, command: str, seconds: float) -> RunnerState:
         problem = f"no answer within {seconds:.0f} s"
         return RunnerState(name, command, problem=problem, advice="does the command wait for a password or a host key?")
     except ConnectionFailed as error:
-        return RunnerState(name, command, problem=str(error), advice=_advice(str(error), error.code))
+        return RunnerState(name, command, problem=str(error), advice=advice_for(str(error), error.code))
 
 
 def _greeted(name: str, command: str, hello: Message) -> RunnerState:
@@ -102,28 +125,6 @@ def _greeted(name: str, command: str, hello: Message) -> RunnerState:
     return RunnerState(name, command, found)
 
 
-def _advice(message: str, code: str) -> str:
-    text = message.lower()
-    hints = (
-        ("host key", "connect once by hand (ssh HOST) to accept the key of the host"),
-        ("permission denied", "ssh must log in without a password: add your key with ssh-copy-id HOST"),
-        ("could not resolve", "check the name of the host"),
-        ("command not found", "put the worker there: tilewright runner install HOST"),
-        ("no such file", "put the worker there: tilewright runner install HOST"),
-        ("can't open file", "put the worker there: tilewright runner install HOST"),
-        ("no module named", "put the worker there: tilewright runner install HOST"),
-        ("does it run, is the port open", "start it: tilewright fleet scheduler; and copy the folder of certificates"),
-        ("tilewright fleet certificates", "copy the folder of certificates from a machine of the fleet"),
-        ("has joined its scheduler", "start the machines: tilewright fleet worker tls://HOST:PORT on each"),
-        ("ssh could not connect", "try the ssh command by hand"),
-    )
-    if code == "protocol":
-        return "bring this version of the worker there: tilewright runner install HOST"
-    if code == "unsupported" and "has joined" not in text:
-        return "pip install 'tilewright[gpu]' there, or name the Python that has torch and triton in the command"
-    return next((hint for words, hint in hints if words in text), "run the command by hand: a worker greets with JSON")
-
-
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
@@ -141,7 +142,7 @@ def _command(command: Sequence[str]) -> None:
         raise InstallError(f"`{shlex.join(command)}` did not end within {COPY_SECONDS:.0f} s") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()
-        hint = _advice(said, "connection")
+        hint = advice_for(said, "connection")
         raise InstallError(
             f"`{shlex.join(command)}` failed with status {done.returncode}: {said or 'no words'}\n{hint}"
         )

@@ -153,7 +153,7 @@ class TilewrightServer(LanguageServer):
         if wanted:
             self.verifier.submit(jobs)
         else:
-            self._refresh()
+            self.refresh()
 
     def _on_event(self, job: Job, event: Event) -> None:
         uri, unit = _key(job).uri, _key(job).unit
@@ -188,7 +188,7 @@ class TilewrightServer(LanguageServer):
         self.publish(snapshot)
         self._send_status(snapshot)
         if any(state.done for state in snapshot.kernels):
-            self._refresh()
+            self.refresh()
             self._wake(uri)
 
     def _send_status(self, snapshot: Snapshot) -> None:
@@ -206,7 +206,7 @@ class TilewrightServer(LanguageServer):
         message = {"uri": uri, "kernel": kernel, "state": "done" if done else "checking", **counts}
         self.protocol.notify(STATUS, message)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Ask the client to fetch lenses and inlay hints again, if it can be asked."""
         workspace = self.client_capabilities.workspace
         if workspace is None:

@@ -16,7 +16,8 @@ from tilewright.frontend import KernelUnit
 from tilewright.source import SourceText
 from tilewright_analysis.perf import Compiled, Timing, hover_markdown
 from tilewright_server.long_task import TaskFailed, run_task
-from tilewright_server.tasks import CompiledFacts, RunResult
+from tilewright_server.output.run_report import Outcome, counted
+from tilewright_server.tasks import CompiledFacts
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class Speed:
     def __init__(self) -> None:
         self._compiled: dict[str, Compiled | str] = {}
         self._timings: dict[tuple[str, str], Timing] = {}
-        self._results: dict[tuple[str, str], RunResult] = {}
+        self._outcomes: dict[tuple[str, str], Outcome] = {}
         self._compiling: dict[str, asyncio.Task[None]] = {}
 
     async def describe(self, source: SourceText, unit: KernelUnit) -> list[str]:
@@ -41,14 +42,15 @@ class Speed:
         counted = await asyncio.to_thread(self._counted, unit)
         return [text, *counted, *self._compiler_note(source, unit)] if text else counted
 
-    def last_run(self, unit: KernelUnit) -> RunResult | None:
-        """The result of the last run of a kernel of this name, perhaps of a version before."""
-        return self._results.get((unit.path, unit.name))
+    def last_run(self, unit: KernelUnit) -> Outcome | None:
+        """What became of the last run of a kernel of this name, perhaps of a version before."""
+        return self._outcomes.get((unit.path, unit.name))
 
-    def note_run(self, unit: KernelUnit, result: RunResult) -> None:
-        """Remember what a run found, and the time of one on a GPU."""
-        self._results[unit.path, unit.name] = result
-        if result["median_ms"] is not None and result["shapes"]:
+    def note_run(self, unit: KernelUnit, outcome: Outcome) -> None:
+        """Remember what became of a run, and the time of one on a GPU."""
+        self._outcomes[unit.path, unit.name] = outcome
+        result = outcome.result
+        if result is not None and result["median_ms"] is not None and result["shapes"]:
             timing = Timing(result["device"], result["shapes"][0], result["median_ms"], result["baseline_ms"])
             self._timings[unit.path, unit.name] = timing
 
@@ -58,15 +60,10 @@ class Speed:
             task.cancel()
 
     def _counted(self, unit: KernelUnit) -> list[str]:
-        """What the last run counted, beside the model."""
-        from tilewright_agent.profiles import profile_of
-        from tilewright_server.output.profile_table import markdown
-
-        result = self.last_run(unit)
-        found = profile_of(result["profile"]) if result is not None else None
-        if result is None or found is None or unit.kernel is None:
+        outcome = self.last_run(unit)
+        if outcome is None or outcome.result is None or unit.kernel is None:
             return []
-        return [markdown(found, unit.kernel, result["device"])]
+        return list(counted(outcome.result, unit.kernel))
 
     def _compiler_note(self, source: SourceText, unit: KernelUnit) -> Iterator[str]:
         facts = self._compiled.get(unit.key)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tilewright_agent.rewrite import Point
 
 
+_OF_RUNNER = ("connection", "protocol", "unsupported")  # failures that are not the kernel's
+
+
 class RunResult(TypedDict):
     """What became of a run; times are in milliseconds, and null unless a GPU was timed.
 
@@ -96,6 +99,7 @@ def run_unit(
     from tilewright_agent import history
     from tilewright_agent import runner as runners
     from tilewright_agent.profiles import profile_json
+    from tilewright_agent.runner_check import advice_for
     from tilewright_server.output.case_json import case_json
 
     engine.healthy_kernel(unit)
@@ -108,7 +112,8 @@ def run_unit(
     )
     trouble = history.note(history.record_of("run", unit, unit.path, result))
     if result.status != "ok":
-        raise UsageError(f"{unit.name} was not run: {result.message}")
+        advice = f"\n{advice_for(result.message, result.failure)}" if result.failure in _OF_RUNNER else ""
+        raise UsageError(f"{unit.name} was not run: {result.message}{advice}")
     return {
         "device": result.device,
         "label": result.label,

@@ -103,6 +103,15 @@ def test_an_untrusted_workspace_is_checked_but_nothing_of_it_runs(
     assert not touched.exists(), "a program of the untrusted workspace was started"
 
 
+def test_runners_are_chosen_and_a_run_stands_over_its_kernel(
+    tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    gone = "ssh nowhere.invalid worker"
+    (workspace / "pyproject.toml").write_text(f'[tool.tilewright.runners]\ngone = "{gone}"\n', encoding="utf-8")
+    with serve(tools, vsix, workspace, tmp_path / "state", machine_settings={COMMAND: SERVER}) as editor:
+        drive(tools, "runners.mts", editor)
+
+
 def test_a_server_that_fails_is_explained_and_one_that_dies_comes_back(
     tools: Tools, vsix: Path, workspace: Path, tmp_path: Path
 ) -> None:

@@ -188,7 +188,8 @@ def capabilities() -> types.ClientCapabilities:
 
 def fake_environment() -> dict[str, str]:
     """An environment in which the server's processes use the fake verifier."""
-    return os.environ | {"PYTHONPATH": str(HERE / "fake_verifier")}
+    given = os.environ.get("PYTHONPATH")  # where the packages under test are, unless they are installed
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE / "fake_verifier"), *([given] if given else [])])}
 
 
 @pytest_lsp.fixture(

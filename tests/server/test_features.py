@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,47 @@ async def test_the_server_at_rest_needs_less_than_200_mb_with_its_worker(real_ed
 def resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def test_the_last_run_stands_over_the_kernel_and_has_a_page(editor: Editor) -> None:
+    kernel = elementwise("square").replace("warps=4", 'warps=4, reference="X * X"')
+    editor.open(HEADER + kernel)
+    with pytest.raises(JsonRpcException, match="was not run since the server started"):
+        await editor.command("report", "square")
+    result = await editor.command("profile", "square")
+    if "interpreter" not in result["device"]:
+        pytest.skip("there is a GPU")
+    assert result["profile"]["tool"] == "" and "the interpreter has no counters" in result["profile"]["why"]
+    titles = [lens.command.title for lens in await editor.lenses() if lens.command is not None]
+    assert titles[-1] == "correct · interpreter (no GPU)"
+    page = (await editor.command("report", "square"))["markdown"]
+    assert "correct, largest error" in page and "| N = " in page and "the interpreter has no counters" in page
+    editor.replace("x * x", "x * x + 1.0")
+    await editor.until_verdicts("✓ proved (3 obligations)")
+    titles = [lens.command.title for lens in await editor.lenses() if lens.command is not None]
+    assert titles[-1].startswith("before the last edit: correct")
+    assert "edited since" in (await editor.command("report", "square"))["markdown"]
+
+
+async def test_a_runner_that_is_dead_stands_over_the_kernel_with_what_to_do(editor: Editor) -> None:
+    editor.open(HEADER + elementwise("square"))
+    editor.client.workspace_did_change_configuration(
+        types.DidChangeConfigurationParams({"tilewright": {"runner": f"{sys.executable} -c raise(SystemExit(3))"}})
+    )
+    with pytest.raises(JsonRpcException, match="run the command by hand"):
+        await editor.command("run", "square")
+    title = [lens.command.title for lens in await editor.lenses() if lens.command is not None][-1]
+    assert title.startswith("✗ square was not run") and len(title) <= 90
+    page = (await editor.command("report", "square"))["markdown"]
+    assert "there is no result" in page and "SystemExit" in page and "run the command by hand" in page
+
+
+async def test_runners_are_those_of_the_project_of_the_document(editor: Editor, tmp_path: Path) -> None:
+    document = Editor(editor.client, (tmp_path / "kernels.py").as_uri())
+    (tmp_path / "pyproject.toml").write_text('[tool.tilewright.runners]\nbox = "ssh box worker"\n', encoding="utf-8")
+    found = await document.command("runners", "")
+    assert found["runners"] == [{"name": "local", "command": ""}, {"name": "box", "command": "ssh box worker"}]
+    assert found["file"] == str(tmp_path / "pyproject.toml") and found["problem"] == ""
+    (tmp_path / "pyproject.toml").write_text("[tool.tilewright.runners]\nbox = 3\n", encoding="utf-8")
+    found = await document.command("runners", "")
+    assert found["runners"] == [{"name": "local", "command": ""}] and "'box' needs a command" in found["problem"]

@@ -8,6 +8,7 @@ import {
   type ExpandResult,
   type KernelReference,
   type OptimizeResult,
+  type ReportResult,
   type RunResult,
   serverCommand,
 } from "./protocol";
@@ -21,6 +22,7 @@ export function registerKernelCommands(
   output: vscode.LogOutputChannel,
 ): vscode.Disposable {
   const expanded = new VirtualDocuments("tilewright-expanded");
+  const reports = new VirtualDocuments("tilewright-run");
 
   const atWork = new Set<string>();
 
@@ -50,10 +52,26 @@ export function registerKernelCommands(
   }
 
   async function run(kernel: KernelReference): Promise<void> {
-    if (!(await requireTrust("Running a kernel"))) {
-      return;
+    if (await requireTrust("Running a kernel")) {
+      show(kernel, await ask<RunResult>("run", kernel));
     }
-    const result = await ask<RunResult>("run", kernel);
+  }
+
+  async function profile(kernel: KernelReference): Promise<void> {
+    if (await requireTrust("Profiling a kernel")) {
+      show(kernel, await ask<RunResult>("profile", kernel));
+      await showRun(kernel);
+    }
+  }
+
+  /** All figures of the last run, as a page beside the kernel. */
+  async function showRun(kernel: KernelReference): Promise<void> {
+    const { markdown } = await ask<ReportResult>("report", kernel);
+    const uri = reports.put(`${kernel.kernel}.md`, markdown, kernel.uri);
+    await vscode.commands.executeCommand("markdown.showPreviewToSide", uri);
+  }
+
+  function show(kernel: KernelReference, result: RunResult): void {
     const text = describeRun(kernel.kernel, result);
     output.info(`${text}\n${JSON.stringify(result, undefined, 2)}`);
     if (result.correct === false) {
@@ -81,7 +99,7 @@ export function registerKernelCommands(
   /** Registers `action` so that a lens passes its kernel and the command palette takes the one at the cursor. */
   function register(name: string, action: (kernel: KernelReference) => Promise<void>): vscode.Disposable {
     return vscode.commands.registerCommand(`tilewright.${name}`, async (argument?: KernelReference) => {
-      const kernel = argument ?? (await kernelAtCursor(`tilewright.${name}`));
+      const kernel = argument ?? (await kernelAtCursor());
       if (kernel === undefined) {
         void vscode.window.showInformationMessage("There is no Tilewright kernel in the active editor.");
         return;
@@ -104,14 +122,17 @@ export function registerKernelCommands(
   return vscode.Disposable.from(
     expanded,
     register("check", check),
+    reports,
     register("run", run),
+    register("profile", profile),
+    register("showRun", showRun),
     register("optimize", optimize),
     register("expand", expand),
   );
 }
 
-/** The last kernel whose lens for `command` starts at or above the cursor, else the first one. */
-async function kernelAtCursor(command: string): Promise<KernelReference | undefined> {
+/** The last kernel whose lenses start at or above the cursor, else the first one. */
+async function kernelAtCursor(): Promise<KernelReference | undefined> {
   const editor = vscode.window.activeTextEditor;
   if (editor === undefined) {
     return undefined;
@@ -123,7 +144,7 @@ async function kernelAtCursor(command: string): Promise<KernelReference | undefi
   );
   const line = editor.selection.active.line;
   const own = lenses
-    .filter((lens) => lens.command?.command === command)
+    .filter((lens) => lens.command?.command === "tilewright.check") // which every kernel has
     .sort((a, b) => a.range.start.line - b.range.start.line);
   const lens = own.filter(({ range }) => range.start.line <= line).at(-1) ?? own[0];
   return lens?.command?.arguments?.[0] as KernelReference | undefined;

@@ -3,6 +3,7 @@ import * as vscode from "vscode";
 import { registerKernelCommands } from "./commands";
 import { onDidChangeInterpreter } from "./interpreters";
 import { Proposals } from "./proposals";
+import { registerRunners } from "./runners";
 import { Server } from "./server";
 import { StatusBar } from "./status";
 
@@ -40,6 +41,7 @@ export function activate(context: vscode.ExtensionContext): void {
     status,
     proposals,
     registerKernelCommands(running, proposals, output),
+    registerRunners(running),
     vscode.commands.registerCommand("tilewright.restartServer", () => running.restart()),
     vscode.commands.registerCommand("tilewright.showOutput", () => {
       output.show();

@@ -1,5 +1,5 @@
 /**
- * What the extension and the language server say to each other beyond the Language Server Protocol: four server
+ * What the extension and the language server say to each other beyond the Language Server Protocol: server
  * commands sent with `workspace/executeCommand`, and one notification.
  */
 
@@ -12,6 +12,9 @@ export interface KernelReference {
 export const serverCommand = {
   check: "tilewright.server.check",
   run: "tilewright.server.run",
+  profile: "tilewright.server.profile",
+  report: "tilewright.server.report",
+  runners: "tilewright.server.runners",
   optimize: "tilewright.server.optimize",
   expand: "tilewright.server.expand",
 } as const;
@@ -42,6 +45,20 @@ export interface RunResult {
   readonly baseline_ms?: number | null;
   readonly shapes?: unknown;
   readonly message?: string | null;
+}
+
+/** The last run of a kernel as a page of Markdown. */
+export interface ReportResult {
+  readonly markdown: string;
+}
+
+/** Runners that a document can use: this machine first, then those of `pyproject.toml`. */
+export interface RunnersResult {
+  readonly runners: readonly { readonly name: string; readonly command: string }[];
+  /** The file that names them; empty when there is none. */
+  readonly file: string;
+  /** Why that file cannot be read; empty when all is well. */
+  readonly problem: string;
 }
 
 export interface Variant {

@@ -38,6 +38,9 @@ export class Server implements vscode.Disposable {
   private readonly progress = new ProgressNotifications((token) => {
     void this.client?.sendNotification(WorkDoneProgressCancelNotification.type, { token });
   });
+  private readonly didStart = new vscode.EventEmitter<void>();
+  /** When the server is started for the first time, or again. */
+  readonly onDidStart = this.didStart.event;
   /** Command line of the server that runs or was last tried. */
   private running: string | undefined;
 
@@ -117,6 +120,7 @@ export class Server implements vscode.Disposable {
 
   private async launch(): Promise<void> {
     this.status.setServer("starting");
+    this.didStart.fire();
     let command: ServerCommand;
     try {
       command = await findServerCommand();

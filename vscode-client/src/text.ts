@@ -26,6 +26,11 @@ export function describeRun(kernel: string, run: RunResult): string {
   return run.message ? `${text}. ${run.message}` : text;
 }
 
+/** A runner for the status bar: its name, or the beginning of a long command. */
+export function shortRunner(runner: string): string {
+  return runner.length > 24 ? `${runner.slice(0, 23)}…` : runner;
+}
+
 /** Such as "gemm: refuted, 12 of 14 obligations proved, 1 refuted, 1 unknown". */
 export function describeCheck(kernel: string, { verdict, proved, refuted, unknown }: CheckResult): string {
   const total = proved + refuted + unknown;

@@ -6,6 +6,7 @@ from lsprotocol import types
 
 from tilewright.source import Span
 from tilewright_server import convert
+from tilewright_server.output.run_report import Outcome, run_title
 from tilewright_server.output.words import plural
 from tilewright_server.server import TilewrightServer
 from tilewright_server.session import KernelState, Snapshot
@@ -19,11 +20,11 @@ def register(server: TilewrightServer) -> None:
 
 
 def code_lens(ls: TilewrightServer, params: types.CodeLensParams) -> list[types.CodeLens]:
-    """Four lenses a kernel; the client implements their commands."""
+    """Four lenses a kernel, and one with the last run; the client implements their commands."""
     snapshot = ls.session.snapshot(params.text_document.uri)
     if snapshot is None:
         return []
-    return [lens for state in snapshot.kernels for lens in _lenses(state, snapshot)]
+    return [lens for state in snapshot.kernels for lens in _lenses(state, snapshot, ls.speed.last_run(state.unit))]
 
 
 def verdict_title(state: KernelState) -> str:
@@ -45,11 +46,13 @@ def verdict_title(state: KernelState) -> str:
     return f"✓ proved ({plural(proved, 'obligation')})"
 
 
-def _lenses(state: KernelState, snapshot: Snapshot) -> list[types.CodeLens]:
+def _lenses(state: KernelState, snapshot: Snapshot, last: Outcome | None) -> list[types.CodeLens]:
     start = state.unit.offset
     place = convert.lsp_range(Span(start, start), snapshot.source)
     arguments = [{"uri": snapshot.uri, "kernel": state.unit.name}]
     titles = [(verdict_title(state), "tilewright.check"), *ACTIONS]
+    if last is not None:
+        titles.append((run_title(last, state.unit.key), "tilewright.showRun"))
     return [
         types.CodeLens(range=place, command=types.Command(title=title, command=name, arguments=list(arguments)))
         for title, name in titles

@@ -1,4 +1,4 @@
-"""workspace/executeCommand: check, run, optimize and expand a kernel. Each takes one argument `{uri, kernel}`."""
+"""workspace/executeCommand: what the lenses over a kernel do. Each command takes one argument `{uri, kernel}`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import cast
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcRequestCancelled
+from pygls.uris import to_fs_path
 
 from tilewright_server import convert, stages
 from tilewright_server.errors import UsageError
 from tilewright_server.long_task import TaskFailed, run_task
+from tilewright_server.output.run_report import Outcome, run_page
 from tilewright_server.progress import Progress
+from tilewright_server.runners import runners_for
 from tilewright_server.server import TilewrightServer
 from tilewright_server.session import KernelState, Snapshot
 from tilewright_server.tasks import RunResult
@@ -33,6 +36,9 @@ def register(server: TilewrightServer) -> None:
     """Register the commands. Their names differ from the client's own, which would collide in the editor."""
     server.command("tilewright.server.check")(check)
     server.command("tilewright.server.run")(run)
+    server.command("tilewright.server.profile")(profile)
+    server.command("tilewright.server.report")(report)
+    server.command("tilewright.server.runners")(runners)
     server.command("tilewright.server.optimize")(optimize)
     server.command("tilewright.server.expand")(expand)
 
@@ -53,10 +59,32 @@ async def check(ls: TilewrightServer, *arguments: object) -> Result:
 
 async def run(ls: TilewrightServer, *arguments: object) -> Result:
     """Run a kernel against its reference with the configured runner."""
-    snapshot, state = _kernel(ls, arguments)
-    result = await _task(ls, "run", f"Running {state.unit.name}", snapshot, state)
-    ls.speed.note_run(state.unit, cast(RunResult, result))
-    return result
+    return await _run(ls, arguments, profile=False)
+
+
+async def profile(ls: TilewrightServer, *arguments: object) -> Result:
+    """The same, and count what the hardware does."""
+    return await _run(ls, arguments, profile=True)
+
+
+def report(ls: TilewrightServer, *arguments: object) -> Result:
+    """The last run of a kernel as a page: `{markdown}`."""
+    _, state = _kernel(ls, arguments)
+    outcome = ls.speed.last_run(state.unit)
+    if outcome is None:
+        raise RequestFailed(f"{state.unit.name} was not run since the server started")
+    return {"markdown": run_page(state.unit.name, state.unit.kernel, outcome, state.unit.key)}
+
+
+def runners(ls: TilewrightServer, *arguments: object) -> Result:
+    """The runners for a document: `{runners: [{name, command}], problem, file}`, this machine first.
+
+    `problem` says why those of `pyproject.toml` cannot be read, `file` which one has them.
+    """
+    uri = str(convert.mapping(arguments[0] if arguments else None).get("uri", ""))
+    found, file, problem = runners_for(to_fs_path(uri) or "")
+    listed = [{"name": name, "command": command} for name, command in found.items()]
+    return {"runners": listed, "file": file, "problem": problem}
 
 
 async def optimize(ls: TilewrightServer, *arguments: object) -> Result:
@@ -74,7 +102,24 @@ async def expand(ls: TilewrightServer, *arguments: object) -> Result:
         raise RequestFailed(str(error)) from error
 
 
-async def _task(ls: TilewrightServer, task: str, title: str, snapshot: Snapshot, state: KernelState) -> Result:
+async def _run(ls: TilewrightServer, arguments: tuple[object, ...], *, profile: bool) -> Result:
+    snapshot, state = _kernel(ls, arguments)
+    runner = ls.session.settings.runner
+    title = f"{'Profiling' if profile else 'Running'} {state.unit.name}"
+    try:
+        result = await _task(ls, "run", title, snapshot, state, profile=profile)
+    except RequestFailed as error:
+        ls.speed.note_run(state.unit, Outcome(state.unit.key, runner, failure=str(error)))
+        ls.refresh()
+        raise
+    ls.speed.note_run(state.unit, Outcome(state.unit.key, runner, cast(RunResult, result)))
+    ls.refresh()
+    return result
+
+
+async def _task(
+    ls: TilewrightServer, task: str, title: str, snapshot: Snapshot, state: KernelState, **more: object
+) -> Result:
     """Run a long task in a process of its own, with progress that the person can cancel."""
     if not ls.session.settings.trusted:
         raise RequestFailed(f"{title} executes code, which needs a trusted workspace")
@@ -84,6 +129,7 @@ async def _task(ls: TilewrightServer, task: str, title: str, snapshot: Snapshot,
         "kernel": state.unit.name,
         "target": settings.target,
         "runner": settings.runner,
+        **more,
     }
     job: asyncio.Future[object] | None = None
 
