@@ -13,6 +13,8 @@ import pytest
 from server.conftest import HEADER, Run, elementwise
 from tilewright_agent.history import History, Record
 from tilewright_agent.runner import Case
+from tilewright_server.output.history_plot import plot
+from tilewright_server.output.history_series import series
 
 KERNEL = HEADER + elementwise("square").replace("warps=4", 'warps=4, reference="X * X"')
 
@@ -117,6 +119,18 @@ def test_the_plot_shows_each_comparable_series(tilewright: Run) -> None:
     assert max(drawn[0]) < len(top) // 4 and min(drawn[1]) > 3 * len(bottom) // 4
     labels = [float(line.split("┤")[0]) for line in first.splitlines() if "┤" in line and line.split("┤")[0].strip()]
     assert labels == sorted(labels, reverse=True) and labels[-1] < 0.22 and labels[0] > 0.4
+
+
+def test_the_plot_is_of_ascii_and_narrow_where_it_has_to_be() -> None:
+    records = [record(1.0 + i, 0.4 - 0.02 * i) for i in range(4)]
+    lines = plot(series(records)[0], 20, ascii_only=True)
+    rows = [line.split("|")[1] for line in lines if "|" in line]
+    assert all(line.isascii() for line in lines) and {len(row) for row in rows} == {20}
+    drawn = [row for row in rows if "*" in row]
+    assert drawn[0].startswith("*") and drawn[-1].endswith("*") and len(drawn) > 3
+    assert rows[-1].count(".") == 4, "the baseline is below"
+    (alone,) = series([record(1.0, 0.4)])
+    assert sum(line.count("*") for line in plot(alone, 20, ascii_only=True)) == 1
 
 
 def test_without_times_the_plot_says_what_it_needs(tilewright: Run) -> None:

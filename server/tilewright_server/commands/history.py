@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -64,12 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
         print(f"wrote {plural(len(records), 'run')} to {target}", file=sys.stderr)
     if arguments.plot:
-        from tilewright_server.output.history_plot import plot
+        from tilewright_server.output.history_plot import WIDTH, plot
         from tilewright_server.output.history_series import series
 
         found = series(records)
+        width = max(16, min(WIDTH, shutil.get_terminal_size().columns - 12))  # beside the labels of the axis
         for each in found:
-            print("\n".join(plot(each)), end="\n\n")
+            print("\n".join(plot(each, width, ascii_only=not _writes("⣿┤└─"))), end="\n\n")
         if not found:
             print("none of these runs was timed: times need a runner with a GPU")
     if not (arguments.html or arguments.plot):
@@ -82,3 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
             console.width = 240  # a file or a pipe has no width to fit
         console.print(table(records))
     return 0
+
+
+def _writes(text: str) -> bool:
+    """Whether the output can have these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
