@@ -13,11 +13,8 @@ await inWindow(async (window) => {
   await window.lensOf(kernel, /correct · interpreter \(no GPU\)/);
   await window.step("the last run stands over the kernel, labelled as interpreted");
   await (await window.lensOf(kernel, /correct · interpreter/)).click();
-  const page = window.page.locator(".tab", { hasText: `Preview ${kernel}.md` });
-  await page.waitFor();
+  await window.page.locator(".tab", { hasText: `Preview ${kernel}.md` }).waitFor();
   await window.step("its figures are a page");
-  await page.locator(".codicon-close").click();
-  await page.waitFor({ state: "detached" });
 
   await window.line(`def ${kernel}(`).first().click();
   await runner.click();

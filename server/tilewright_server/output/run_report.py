@@ -78,9 +78,9 @@ def _figures(case: Mapping[str, Any]) -> Iterator[str]:
 def _row(case: Mapping[str, Any]) -> str:
     mine, other = case["median_ms"], case["baseline_ms"]
     ratio = f"{other / mine:.2f}×" if mine and other else "–"
+    sizes = pairs(case["sizes"]).replace(" = ", "\u00a0=\u00a0")  # a narrow column breaks at commas
     cells = (
-        pairs(case["sizes"]), _outcome(case["correct"]), _ms(mine), _spread(case), _ms(other), ratio,
-        _ms(case["warm_ms"]),
+        sizes, _outcome(case["correct"]), _ms(mine), _spread(case), _ms(other), ratio, _ms(case["warm_ms"])
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
