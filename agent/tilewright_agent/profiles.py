@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tilewright.ir import nodes as ir
-from tilewright_analysis.perf.counted import Line, counted_lines
+from tilewright_agent.counted import Line, counted_lines
 
 OLD_WORKER = "the worker there is older and knows no profiles: bring it up to date with `tilewright runner install`"
 NO_GPU = "the interpreter has no counters: they need a runner with a GPU"

@@ -29,4 +29,4 @@ await inWindow(async (window) => {
   await window.notification(`could not run ${kernel}`).waitFor();
   await window.lensOf(kernel, /✗ .*was not run/);
   await window.step("a runner that is dead is said over the kernel");
-});
+}, `could not run ${kernel}`);

@@ -110,7 +110,7 @@ export class Window {
 }
 
 /** Opens `URL` of the environment in a new browser, runs `scenario`, and leaves a picture of where it failed. */
-export async function inWindow(scenario: (window: Window) => Promise<void>): Promise<void> {
+export async function inWindow(scenario: (window: Window) => Promise<void>, expected?: string): Promise<void> {
   const shotsFolder = environment("TILEWRIGHT_E2E_SHOTS");
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), "tilewright-chromium-"));
   const context = await playwright.chromium.launchPersistentContext(profile, {
@@ -134,7 +134,7 @@ export async function inWindow(scenario: (window: Window) => Promise<void>): Pro
   try {
     await page.goto(environment("TILEWRIGHT_E2E_URL"), { waitUntil: "domcontentloaded" });
     await page.locator(".monaco-workbench").waitFor();
-    await Promise.race([scenario(new Window(page, shotsFolder)), complaint(page)]);
+    await Promise.race([scenario(new Window(page, shotsFolder)), complaint(page, expected)]);
   } catch (error) {
     await page.screenshot({ path: path.join(shotsFolder, "failed.png") });
     const lines = await page.locator(".monaco-editor .view-line").allInnerTexts();
@@ -148,9 +148,10 @@ export async function inWindow(scenario: (window: Window) => Promise<void>): Pro
   }
 }
 
-/** Fails as soon as the extension reports that a command failed, rather than when a wait for its result ends. */
-async function complaint(page: Page): Promise<never> {
-  const toast = page.locator(".notification-toast", { hasText: "Tilewright could not" }).first();
+/** Fails as soon as the extension reports that a command failed (but not of what is `expected`), rather than when a wait ends. */
+async function complaint(page: Page, expected?: string): Promise<never> {
+  const other = expected === undefined ? {} : { hasNotText: expected };
+  const toast = page.locator(".notification-toast", { hasText: "Tilewright could not", ...other }).first();
   await toast.waitFor({ timeout: 0 });
   throw new Error((await toast.innerText()).replace(/\s+/g, " "));
 }

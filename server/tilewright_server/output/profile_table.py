@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir import nodes as ir
+from tilewright_agent.counted import stall_text
 from tilewright_agent.profiles import Profile
-from tilewright_analysis.perf.counted import stall_text
 from tilewright_server.output.words import pairs
 
 HEAD = ("figure", "counted", "static model")

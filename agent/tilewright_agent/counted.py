@@ -48,7 +48,7 @@ class Line:
 def counted_lines(
     kernel: ir.Kernel, sizes: Mapping[str, int], device: str, counters: Mapping[str, float]
 ) -> tuple[Line, ...]:
-    """Counters (named as in `tilewright_agent.worker.counters`: microseconds, bytes, percent) beside the estimate.
+    """Counters (named as in `worker.counters`: microseconds, bytes, percent) beside the estimate.
 
     The estimate is at the same sizes; there is none for devices without a model and kernels that cannot be expanded.
     """

@@ -7,9 +7,9 @@ from pathlib import Path
 from tilewright.frontend import parse_module
 from tilewright.ir import nodes as ir
 from tilewright.source import SourceText
-from tilewright_analysis.perf.counted import counted_lines, stall_text
+from tilewright_agent.counted import counted_lines, stall_text
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SIZES = {"M": 4096, "N": 4096, "K": 4096}
 # As counted on an H200, docs/measurements.md.
 COUNTERS = {
