@@ -48,11 +48,19 @@ class Findings(Reporter):
         low = max(r.low - stage * height, 0)
         first = (low, *(0,) * (len(place.buffer.shape) - 1))
         values = {"stage": str(stage), "rows": f"{low}..{min(r.high - stage * height, height) - 1}"}
-        related = [Related(r.instr.stmt.span, f"{other}, in role {self._name(r.process, s)}, is not ordered before")]
+        related = [Related(r.instr.stmt.span, f"{other}{self._within(s.processes[r.process])}, is not ordered before")]
+        fixes = self._stricter_wait(p, r, s)
         self.note(
-            s, p, o, "TW401", name, text, related=related, values=values, element=first,
-            touches=frozenset({name}), fixes=self._stricter_wait(p, r, s),
+            s, p, o, "TW401", name, text if fixes else f"{text}{self._order(p, r, s)}", related=related, values=values,
+            element=first, touches=frozenset({name}), fixes=fixes,
         )  # fmt: skip
+
+    def _order(self, p: Process, r: Access, s: State) -> str:
+        """What would order an access with the one before it, where no stricter wait does."""
+        before = s.processes[r.process]
+        if before.role is not p.role:
+            return f"; let {self._whose(before)} arrive on a barrier that {self._whose(p)} waits for in between"
+        return "; put `tw.sync()` between them" if r.generic else ""
 
     def _said_of_any(self, p: Process, o: c.Instr, spoken: said.OverElements, place: c.Place, r: Access) -> None:
         """What is said of a stage holds of what it holds in some schedules only."""
@@ -160,7 +168,7 @@ class Findings(Reporter):
                 last = next(i for i in reversed(p.code) if isinstance(i, types))
                 n = len(queue)
                 some = f"1 {what} that may still be" if n == 1 else f"{n} {_plural(what)} that may still be"
-                text = f"role {self.role(p)} ends with {some} in flight; end it with `tw.{wait}(0)`"
+                text = f"{self._whose(p)} ends with {some} in flight; end it with `tw.{wait}(0)`"
                 self.note(s, p, last, "TW406", "exit", text, touches=touched(last) | {"*"})
 
     def load_at_exit(self, s: State, r: Access) -> None:
@@ -285,15 +293,16 @@ class Findings(Reporter):
                 )
                 self.note(s, p, o, "TW407", b.barrier.name, text, fatal=True, touches=frozenset({b.barrier.name}))
         p, o = waiting[0]
-        where = "; ".join(f"role {self.role(q)} stands at {describe(i)}{words(at(q))}" for q, i in waiting)
-        related = [Related(i.stmt.span, f"role {self.role(q)} waits here") for q, i in waiting[1:]]
+        where = "; ".join(f"{self._whose(q)} stands at {describe(i)}{words(at(q))}" for q, i in waiting)
+        related = [Related(i.stmt.span, f"{self._whose(q)} waits here") for q, i in waiting[1:]]
         reason = ""
         if isinstance(o, c.Wait):
             b = s.phases[o.bar.barrier.first + int(o.bar.index(p.env))]
             parity = int(o.parity(p.env)) & 1
+            phases = f"{b.completed} phase{'s' if b.completed != 1 else ''}"
             reason = (
-                f"; {self._slot(b, s)} has completed {b.completed} phase(s), and the wait for parity {parity} needs a "
-                f"phase that nobody ends"
+                f"; {self._slot(b, s)} has completed {phases}, and the wait for parity {parity} needs one more, which "
+                f"nobody ends"
             )
         touches = frozenset[str]().union(*(touched(i) for _, i in waiting))
         self.note(

@@ -50,6 +50,14 @@ class Reporter:
         name = p.role.name or "program"
         return f"{name}, warpgroup {p.groups}" if p.role.groups > 1 else name
 
+    def _whose(self, p: Process) -> str:
+        """The process as the subject of a sentence. A kernel without roles is itself meant."""
+        return f"role {self.role(p)}" if p.role.name else "the kernel"
+
+    def _within(self, p: Process) -> str:
+        """In which role something stands, where there are roles."""
+        return f", in role {self.role(p)}" if p.role.name else ""
+
     def note(
         self, s: State, p: Process | None, o: c.Instr, code: str, subject: str, message: str, *, fatal: bool = False,
         related: Iterable[Related] = (), fixes: Iterable[Fix] = (), values: dict[str, str] | None = None,

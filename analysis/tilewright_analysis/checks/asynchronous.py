@@ -6,6 +6,7 @@ one canonical schedule that stands for all, for all trip counts. Each of its ver
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tilewright.ir import nodes as ir
@@ -134,8 +135,7 @@ def _refuted(context: KernelContext, o: AsyncOutcome, family: Family) -> Obligat
 
 def _sentence(text: str) -> str:
     """`text` as a sentence; names of the kernel keep their spelling."""
-    first = text.split(" ", 1)[0]
-    if first in ("the", "role", "an", "a", "no"):
+    if re.match(r"(the|role|an|a|no|deadlock:|stage \d+|buffer \w+) ", text):
         text = text[:1].upper() + text[1:]
     return text if text.endswith(".") else f"{text}."
 

@@ -205,7 +205,7 @@ def _refuted(context: KernelContext, found: Difference) -> Obligation:
     inputs = {"zeros": ", all inputs 0", "large": ", inputs of about 100"}.get(found.kind, "")
     text = (
         f"{where} is {found.got}; the reference `{_line(context.reference)}` gives {found.want} "
-        f"({found.wrong} of {found.total} elements differ{inputs}). One of both is wrong. {situation(example)}"
+        f"({found.wrong} of {found.total} elements differ{inputs}). One of the two is wrong. {situation(example)}"
     )
     span = store_span(kernel, found.tensor)
     finding = Finding(CODE, text, span, kernel.name, "refuted", "error", example)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from tilewright.expand import ExpansionError, expand_policies
 from tilewright.ir import expr as ex
 from tilewright.ir import nodes as ir
 from tilewright.ir.shapes import parts_of
@@ -21,7 +22,9 @@ from tilewright.ir.types import TileType
 from tilewright.problem import Edit, Fix, Related
 from tilewright.source import NO_SPAN, Span
 
+from ...async_.model import AsyncResult
 from ...context import KernelContext, Site
+from ...plain import plain
 from ...report import Counterexample, Obligation
 from ..outcome import call_prefix, fixes_of, proved, refuted, situation, unknown
 from .counterfactual import (
@@ -75,7 +78,7 @@ def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
     if not use.past:
         return unknown(context, CODE, "tags", what, span, f"which lanes are past an edge is not known: {use.tile.lost}")
     site = flow.site(use.stmt)
-    found = _shown(context, flow, site, use)
+    found = _shown(context, flow, site, use) or _shown_without_staging(context, use)
     edge = min(use.past, key=lambda e: e.span)
     if found is None:
         missing = (
@@ -119,6 +122,25 @@ def _shown(context: KernelContext, flow: Flow, site: Site, use: Use) -> Differen
     first = [{s: m[s] for s in context.kernel.sizes if s in m} for m in models]
     seconds = min(_SECONDS, context.seconds_left())
     return first_difference(context.kernel, repaired, trial_sizes(context.kernel, first), seconds, unequal)
+
+
+def _shown_without_staging(context: KernelContext, use: Use) -> Difference | None:
+    """The same in the kernel without staging: a tile in a ring, for another role, cannot be changed alone."""
+    if context.written is context.kernel or not any(isinstance(s, ir.Pipeline) for s in ir.walk(context.written.body)):
+        return None
+    try:
+        kernel = expand_policies(plain(context.written))
+    except ExpansionError:
+        return None
+    other = KernelContext(kernel, context.decider, written=context.written, source=context.source)
+    other.deadline, other.exploration = context.deadline, AsyncResult(())  # there are no stages to follow
+    flow = Flow(other).run()
+    for again in flow.uses:
+        if (again.stmt.span, again.kind) == (use.stmt.span, use.kind) and not again.neutral and again.past:
+            found = _shown(other, flow, flow.site(again.stmt), again)
+            if found is not None:
+                return found
+    return None
 
 
 def _ordered(edges: frozenset[Edge]) -> list[Edge]:
