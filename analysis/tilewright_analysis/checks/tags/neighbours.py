@@ -92,8 +92,12 @@ def placed(context: KernelContext, what: str, store: ir.Stmt) -> Obligation | No
                 continue
             d = forms.to_expr(distance)
             exists = (ex.Bin("<=", ex.Int(0), d), ex.Bin("<=", ex.add(extent, d), origin.extent))
-            if not flat.decider.proves(_question(site, origin.site, conjunction(exists))):
-                beyond.append(origin)
+            if flat.decider.proves(_question(site, origin.site, conjunction(exists))):
+                continue
+            # A tensor that may be the shorter one is filled up on purpose.
+            if not flat.decider.proves(_question(site, origin.site, ex.Bin("<=", extent, origin.extent))):
+                return None
+            beyond.append(origin)
     if not beyond:
         return proved(CODE, "tags", what, store.span, "distances of neighbours")
     return _past_the_end(context, kernel, what, store, beyond)
