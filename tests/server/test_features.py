@@ -248,3 +248,16 @@ async def test_runners_are_those_of_the_project_of_the_document(editor: Editor, 
     (tmp_path / "pyproject.toml").write_text("[tool.tilewright.runners]\nbox = 3\n", encoding="utf-8")
     found = await document.command("runners", "")
     assert found["runners"] == [{"name": "local", "command": ""}] and "'box' needs a command" in found["problem"]
+
+
+async def test_verdicts_follow_the_keys_where_checks_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright_server.server import PAUSE_S, QUICK_MS, SHORT_PAUSE_S, TilewrightServer
+
+    server, pauses = TilewrightServer(), list[float]()
+    monkeypatch.setattr(server, "_restart", lambda _timers, _uri, delay, _action: pauses.append(delay))
+    snapshot = server.session.open("file:///k.py", Path("k.py"), "x = 1\n", 1)
+    for took in (None, QUICK_MS / 2, 2 * QUICK_MS):
+        if took is not None:
+            server._took[snapshot.uri] = took
+        server.text_changed(snapshot)
+    assert pauses == [PAUSE_S, SHORT_PAUSE_S, PAUSE_S]
