@@ -133,6 +133,8 @@ def _rms_norm(arrays: Arrays) -> Arrays:
 
 def _routing(arrays: Arrays) -> Arrays:
     x = _wide(arrays)[0]
+    # Lanes past the edge follow the experts that there are, for edits that allow fewer than are chosen.
+    x = np.pad(x, ((0, 0), (0, 16)), constant_values=-np.inf)
     p = np.exp(x - x.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     return [-np.sort(-p, 1)[:, :4], np.argsort(-p, 1, kind="stable")[:, :4]]
