@@ -177,20 +177,20 @@ class _Pair(NamedTuple):
     indices: Any
 
 
-def _argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    # NaN is the greatest, as for PyTorch; equal elements always stay in their order.
+def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """Where the elements along `dim` come from. NaN is the greatest, and equal elements stay in their order."""
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
 
 
 def _sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> _Pair:
-    index = _argsort(x, dim, descending)
+    index = argsort(x, dim, descending)
     return _Pair(np.take_along_axis(x, index, dim), index)
 
 
 def _topk(x: Any, k: int, dim: int = -1) -> _Pair:
-    index = np.take(_argsort(x, dim, True), np.arange(k), dim)
+    index = np.take(argsort(x, dim, True), np.arange(k), dim)
     return _Pair(np.take_along_axis(x, index, dim), index)
 
 
@@ -199,5 +199,5 @@ _OWN: dict[str, Callable[..., Any]] = {
     "gelu": _gelu, "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape,
     "repeat_interleave": _repeat_interleave, "gather": _gather, "stack": _stack, "logsumexp": _logsumexp,
     "scaled_dot_product_attention": _attention, "conv2d": _conv2d, "bincount": _bincount,
-    "searchsorted": _searchsorted, "argsort": _argsort, "sort": _sort, "topk": _topk, "matmul": matrix_product,
+    "searchsorted": _searchsorted, "argsort": argsort, "sort": _sort, "topk": _topk, "matmul": matrix_product,
 }  # fmt: skip

@@ -17,6 +17,7 @@ from tilewright.dtypes import DType
 from tilewright.interpret.numeric import STORAGE, Array, from_bits, to_bits, to_dtype
 from tilewright.interpret.philox import random_bits, uniform
 from tilewright.ir.nodes import ORDERS, SCANS, ComputeOp
+from tilewright_reference.numpy_functions import argsort
 from tilewright_reference.numpy_functions import matrix_product as one_thread_product
 
 
@@ -245,12 +246,7 @@ _ACCUMULATED: Mapping[str, np.ufunc] = {
 
 
 def _ordered(op: str, tile: Array, axis: int, falling: bool) -> Array:
-    """NaN counts as the greatest, and the first of equal elements comes first in both directions."""
-    # Ascending in the opposite order of the elements, turned round: descending, and equal elements in their own order.
-    turned = np.flip(tile, axis) if falling else tile
-    index = np.argsort(turned, axis=axis, kind="stable")
-    if falling:
-        index = tile.shape[axis] - 1 - np.flip(index, axis)
+    index = argsort(tile, axis, falling)
     return index if op == "argsort" else np.take_along_axis(tile, index, axis)
 
 
