@@ -27,6 +27,7 @@ from tilewright.lines import Lines
 from ...context import Site
 from ...integers import smallest_first
 from ...integers.ranges import known_divisors
+from ...report import Counterexample
 from .lanes import Edge
 
 _MOST_ELEMENTS = 1 << 20
@@ -48,6 +49,11 @@ class Difference:
     def where(self) -> str:
         """The output element in words."""
         return f"{self.tensor}[{', '.join(map(str, self.element))}]"
+
+    def example(self, repaired: str = "without the fault", role: str = "") -> Counterexample:
+        """The runs as a counterexample; `repaired` says how the kernel of the other one differs."""
+        values = {f"{self.where} as it stands": f"{self.got:.9g}", f"{self.where} {repaired}": f"{self.repaired:.9g}"}
+        return Counterexample(dict(self.sizes), role=role, element=self.element, values=values, replayed=True)
 
 
 def first_difference(

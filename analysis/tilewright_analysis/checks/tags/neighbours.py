@@ -21,7 +21,7 @@ from ...async_ import forms
 from ...context import KernelContext, Site
 from ...integers import Question, conjunction
 from ...plain import plain
-from ...report import Counterexample, Obligation
+from ...report import Obligation
 from ..outcome import proved, refuted, situation
 from .axes import defined
 from .counterfactual import first_difference, trial_sizes, unequal
@@ -235,15 +235,7 @@ def _past_the_end(
     origin = next(iter(loads.values()))
     dim, tensor = ex.show(origin.extent), origin.tensor
     extent = ex.evaluate(origin.extent, found.sizes)
-    example = Counterexample(
-        sizes=dict(found.sizes),
-        element=found.element,
-        values={
-            f"{found.where} as it stands": f"{found.got:.6g}",
-            f"{found.where} with another `other`": f"{found.repaired:.6g}",
-        },
-        replayed=True,
-    )
+    example = found.example("with another `other`")
     text = (
         f"{found.where} is made of elements of {tensor} past its end (axis {origin.axis} has {dim} = {extent}), where "
         f"loads give `other`: read less far, or make {tensor} longer. {situation(example)}"

@@ -23,7 +23,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.types import Type
 
 from ...context import KernelContext, Site
-from ...report import Counterexample, Obligation
+from ...report import Obligation
 from ..outcome import proved, refuted, situation, unknown
 from .counterfactual import Difference, first_difference, trial_sizes
 from .references import offset, words
@@ -74,16 +74,7 @@ def _mismatch(context: KernelContext, scaling: Scaling, meeting: Meeting, what: 
         missing = f"{text} But no sizes were found at which another maximum changes what is stored"
         return unknown(context, CODE, "tags", what, stmt.span, missing)
     found, how = shown
-    example = Counterexample(
-        sizes=dict(found.sizes),
-        role=site.role,
-        element=found.element,
-        values={
-            f"{found.where} as it stands": f"{found.got:.9g}",
-            f"{found.where} with other maxima": f"{found.repaired:.9g}",
-        },
-        replayed=True,
-    )
+    example = found.example("with other maxima", site.role)
     if isfinite(found.got):
         numbers = f"is {found.got:.6g}, and {found.repaired:.6g} {how}, which a right kernel does not notice"
     else:

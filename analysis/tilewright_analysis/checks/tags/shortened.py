@@ -58,15 +58,7 @@ def shortened(context: KernelContext, parts: Iterable[Rest]) -> tuple[str, Count
     found = difference(context, kernel, other)
     if found is None:
         return None
-    example = Counterexample(
-        sizes=dict(found.sizes),
-        element=found.element,
-        values={
-            f"{found.where} as it stands": f"{found.got:.6g}",
-            f"{found.where} {repaired}": f"{found.repaired:.6g}",
-        },
-        replayed=True,
-    )
+    example = found.example(repaired)
     text = f"{said} {found.where} becomes {found.got:.6g}, and {found.repaired:.6g} {repaired}. {situation(example)}"
     return text, example
 

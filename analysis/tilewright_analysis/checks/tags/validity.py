@@ -25,7 +25,7 @@ from tilewright.source import NO_SPAN, Span
 from ...async_.model import AsyncResult
 from ...context import KernelContext, Site
 from ...plain import plain
-from ...report import Counterexample, Obligation
+from ...report import Obligation
 from ..outcome import call_prefix, fixes_of, proved, refuted, situation, unknown
 from .counterfactual import (
     Difference,
@@ -86,7 +86,7 @@ def _lanes(context: KernelContext, flow: Flow, uses: list[Use]) -> Obligation:
             "which that changes what is stored"
         )
         return unknown(context, CODE, "tags", what, span, missing, related=_related(use, edge))
-    example = _example(site, found)
+    example = found.example(role=site.role)
     neutral = "what is neutral" if use.kind.endswith(("max", "min")) else "1" if use.kind == "factor" else "0"
     digits = 6 if f"{found.got:.6g}" != f"{found.repaired:.6g}" else 9
     got, repaired = f"{found.got:.{digits}g}", f"{found.repaired:.{digits}g}"
@@ -161,19 +161,6 @@ def _name(use: Use) -> str:
     return _NAMES[use.kind]
 
 
-def _example(site: Site, found: Difference) -> Counterexample:
-    return Counterexample(
-        sizes=dict(found.sizes),
-        role=site.role,
-        element=found.element,
-        values={
-            f"{found.where} as it stands": f"{found.got:.9g}",
-            f"{found.where} without the fault": f"{found.repaired:.9g}",
-        },
-        replayed=True,
-    )
-
-
 # Calls of several operations, of which the first asks of the argument what the whole does.
 _ASK_THE_SAME = {"max": ("softmax",), "sort": ("topk",), "argsort": ("topk",)}
 
@@ -242,7 +229,7 @@ def _infinities(context: KernelContext, flow: Flow, clash: Clash, open_: list[ir
     )  # fmt: skip
     if found is None:
         return
-    example = _example(flow.site(stmt), found)
+    example = found.example(role=flow.site(stmt).role)
     text = (
         f"Infinities of one sign are subtracted here, which is NaN, and {found.where} becomes NaN. A row without any "
         "valid lane has the maximum -inf: subtract 0 instead, with tw.where(m == -tw.inf, 0.0, m). "
